@@ -1,0 +1,62 @@
+"""The Ray Serve application: which deployments there are and how they are bound to each other."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ray import serve
+from ray.serve import Application
+from ray.serve.config import RequestRouterConfig
+
+from hosting.affinity_router import AffinityRouter
+from hosting.catalog_service import CatalogService
+from hosting.gateway import Gateway
+from hosting.settings import Settings, load_settings
+from hosting.shard import Shard
+
+NAME: Final = "xprof-hosting"
+
+# Replicas queue and bound work themselves: an awaiting request costs a few KB, and a replica that turned one away would
+# send it to a shard that does not hold its files.
+_ONGOING: Final = 10_000
+
+
+def application(settings: Settings) -> Application:
+    """The application with these settings, ready for `serve.run`."""
+    quiet = {"enable_access_log": False}
+    catalog = serve.deployment(
+        name="catalog",
+        num_replicas=1,
+        max_ongoing_requests=_ONGOING,
+        ray_actor_options={"num_cpus": 0.05},
+        logging_config=quiet,
+    )(CatalogService).bind(settings)
+    shards = serve.deployment(
+        name="shard",
+        num_replicas=settings.shards,
+        max_ongoing_requests=_ONGOING,
+        ray_actor_options={"num_cpus": 0.1},
+        request_router_config=RequestRouterConfig(  # type: ignore[arg-type]
+            request_router_class=AffinityRouter,
+            initial_backoff_s=0.01,
+            max_backoff_s=0.1,
+        ),
+        health_check_period_s=5,
+        graceful_shutdown_timeout_s=20,
+        graceful_shutdown_wait_loop_s=0.5,
+        logging_config=quiet,
+    )(Shard).bind(settings)
+    gateway = serve.deployment(
+        name="gateway",
+        num_replicas=settings.gateways,
+        max_ongoing_requests=_ONGOING,
+        ray_actor_options={"num_cpus": 0.1},
+        graceful_shutdown_wait_loop_s=0.5,
+        logging_config=quiet,
+    )(serve.ingress()(Gateway))
+    return gateway.bind(settings, shards, catalog)
+
+
+def build(arguments: dict[str, Any]) -> Application:
+    """What a Serve config's `import_path: hosting.application:build` calls, with the settings as its `args`."""
+    return application(load_settings(arguments))

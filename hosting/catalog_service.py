@@ -1,0 +1,124 @@
+"""The catalog as a replica of its own, and the gateways' view of it.
+
+One process lists the log roots, however many gateways there are; each gateway holds the last snapshot and waits for the
+next one in the background, so that no request ever waits for a listing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import Any, Final
+
+from ray.exceptions import RayActorError
+from ray.serve.exceptions import DeploymentUnavailableError
+from ray.serve.handle import DeploymentHandle
+
+from hosting.logs import configure_logs
+from hosting.settings import Settings, store_options
+from loaders.catalog import Catalog
+from loaders.errors import StoreUnreachable
+from loaders.log_roots import parse_log_roots
+from loaders.sessions import Snapshot
+
+_log = logging.getLogger(__name__)
+_POLL_SECONDS: Final = 0.2
+_WAIT_SECONDS: Final = 10.0
+_TOUCH_EVERY: Final = 2.0
+
+
+class CatalogService:
+    """The deployment that owns the catalog. One replica."""
+
+    def __init__(self, settings: Settings) -> None:
+        configure_logs("catalog", settings.log_level, settings.state_dir / "logs")
+        self._catalog = Catalog(parse_log_roots(settings.logdir), store_options())
+        self._started: asyncio.Task[None] | None = None
+
+    async def newer(self, version: int) -> Snapshot | None:
+        """The snapshot once the first pass is over and its version is another than `version`; None after 10 s."""
+        if self._started is None:
+            self._started = asyncio.ensure_future(self._catalog.start())
+        await asyncio.shield(self._started)
+        deadline = time.monotonic() + _WAIT_SECONDS
+        if version < 0:
+            return await asyncio.wait_for(self._catalog.ready(), None)
+        while self._catalog.snapshot().version == version:
+            if time.monotonic() > deadline:
+                return None
+            await asyncio.sleep(_POLL_SECONDS)
+        return self._catalog.snapshot()
+
+    async def touch(self) -> None:
+        """Somebody looks: listings go back to their normal pace."""
+        self._catalog.touch()
+
+
+class CatalogView:
+    """A gateway's copy of the catalog, kept fresh in the background."""
+
+    def __init__(self, handle: DeploymentHandle[Any]) -> None:
+        self._handle = handle
+        self._snapshot: Snapshot | None = None
+        self._arrived = asyncio.Event()
+        self._touched = 0.0
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self) -> None:
+        """Begins to follow the catalog."""
+        self._keep(self._follow())
+
+    def latest(self) -> Snapshot | None:
+        """The snapshot at hand, or None before the first."""
+        return self._snapshot
+
+    async def snapshot(self) -> Snapshot:
+        """The snapshot at hand; right after start, the first one once it is there.
+
+        Raises:
+            StoreUnreachable: the first listing takes longer than half a minute.
+        """
+        self._touch()
+        if self._snapshot is None:
+            try:
+                await asyncio.wait_for(self._arrived.wait(), 30)
+            except TimeoutError:
+                raise StoreUnreachable(
+                    "The log roots are still being listed for the first time. Try again shortly.", retry_after=5
+                ) from None
+        if self._snapshot is None:
+            raise StoreUnreachable("The catalog is not there yet. Try again shortly.", retry_after=5)
+        return self._snapshot
+
+    def _touch(self) -> None:
+        now = time.monotonic()
+        if now - self._touched > _TOUCH_EVERY:
+            self._touched = now
+            self._keep(self._send_touch())
+
+    def _keep(self, work: object) -> None:
+        task = asyncio.ensure_future(work)  # type: ignore[call-overload]
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _send_touch(self) -> None:
+        try:
+            await self._handle.touch.remote()
+        except (RayActorError, DeploymentUnavailableError) as error:
+            _log.warning("the catalog did not hear that somebody looks", extra={"reason": str(error)[:200]})
+
+    async def _follow(self) -> None:
+        while True:
+            try:
+                found: Snapshot | None = await self._handle.newer.remote(
+                    self._snapshot.version if self._snapshot else -1
+                )
+            except (RayActorError, DeploymentUnavailableError) as error:
+                # The replacement counts versions from the start, so any version is news.
+                _log.warning("the catalog's replica is away", extra={"reason": str(error)[:200]})
+                await asyncio.sleep(1)
+                continue
+            if found is not None:
+                self._snapshot = found.prepare()
+                self._arrived.set()

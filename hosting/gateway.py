@@ -1,0 +1,38 @@
+"""The gateway: the Ray Serve ingress that answers HTTP."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ray import serve
+from ray.serve.handle import DeploymentHandle
+from starlette.types import ASGIApp
+
+from hosting.assets import AssetLibrary
+from hosting.catalog_service import CatalogView
+from hosting.gateway_app import create_app
+from hosting.logs import configure_logs
+from hosting.services import Services
+from hosting.settings import Settings, store_options
+from hosting.shard_client import ShardClient
+from loaders.result_store import ResultStore
+
+
+class Gateway:
+    """Holds what a gateway replica needs and builds its ASGI application inside the replica."""
+
+    def __init__(self, settings: Settings, shards: DeploymentHandle[Any], catalog: DeploymentHandle[Any]) -> None:
+        configure_logs("gateway", settings.log_level, settings.state_dir / "logs")
+        self._catalog = CatalogView(catalog)
+        self._services = Services(
+            settings=settings,
+            assets=AssetLibrary.prepare(settings.state_dir / "assets"),
+            sessions=self._catalog,
+            shards=ShardClient(shards),
+            results=ResultStore(settings.results_uri, store_options(), max_bytes=settings.results_bytes),
+            name=f"gateway-{serve.get_replica_context().replica_id.unique_id}",
+        )
+
+    def __serve_build_asgi_app__(self) -> ASGIApp:
+        self._catalog.start()
+        return create_app(self._services)

@@ -1,0 +1,52 @@
+"""Logs as JSON lines, with the id of the request that a line belongs to."""
+
+from __future__ import annotations
+
+import logging
+from contextvars import ContextVar
+from logging.handlers import WatchedFileHandler
+from pathlib import Path
+
+from pythonjsonlogger.json import JsonFormatter
+
+request_id: ContextVar[str] = ContextVar("request_id", default="")
+"""The request that the running code works for; set at the gateway and again in the shard, and sent to the engine."""
+
+
+class _RequestIdFilter(logging.Filter):
+    def __init__(self, role: str) -> None:
+        super().__init__()
+        self._role = role
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.role = self._role
+        record.request_id = getattr(record, "request_id", "") or request_id.get()
+        return True
+
+
+def configure_logs(role: str, level: str, folder: Path | None) -> None:
+    """Sends this process's log lines to stderr and, where a folder is given, to `<folder>/xprof-hosting.jsonl`.
+
+    Args:
+        role: `gateway`, `shard`, `catalog` or `serve`; a field of every line.
+        level: least level, in lower case.
+    """
+    handlers: list[logging.Handler] = [logging.StreamHandler()]
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        handlers.append(WatchedFileHandler(folder / "xprof-hosting.jsonl"))
+    formatter = JsonFormatter(
+        "{asctime}{levelname}{role}{name}{message}{request_id}{process}",
+        style="{",
+        rename_fields={"asctime": "time", "levelname": "level"},
+    )
+    for package in ("hosting", "loaders", "autoscale"):
+        logger = logging.getLogger(package)
+        logger.setLevel(level.upper())
+        logger.propagate = False
+        logger.handlers.clear()
+        for handler in handlers:
+            handler.setFormatter(formatter)
+            if not handler.filters:
+                handler.addFilter(_RequestIdFilter(role))
+            logger.addHandler(handler)

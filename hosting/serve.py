@@ -1,0 +1,179 @@
+"""`xprof-hosting serve`: starts everything, says where it is ready, and stops what it started."""
+
+from __future__ import annotations
+
+import fcntl
+import ipaddress
+import logging
+import signal
+import socket
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import IO, Any, Final
+
+from hosting.logs import configure_logs
+from hosting.settings import Settings
+from loaders.log_roots import parse_log_roots
+
+_log = logging.getLogger(__name__)
+_READY_SECONDS: Final = 120.0
+
+
+class CannotServe(Exception):
+    """A reason not to start, in words for the person at the terminal."""
+
+
+def serve_forever(settings: Settings) -> int:
+    """Runs the service until SIGINT or SIGTERM. Returns the exit status.
+
+    Raises:
+        CannotServe: settings that can't work, a port or state folder in use, or a start that failed.
+    """
+    _check(settings)
+    stopping = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stopping.set())
+    with ExitStack() as stack:
+        stack.enter_context(_owned(settings.state_dir))
+        configure_logs("serve", settings.log_level, settings.state_dir / "logs")
+        settings = settings.model_copy(update={"port": _claimed_port(settings.host, settings.port)})
+        stop = _start(settings)
+        stack.callback(stop)
+        address = f"http://{_reachable(settings.host)}:{settings.port}/"
+        _wait_until_ready(f"{address}readyz", stopping)
+        if not stopping.is_set():
+            sys.stdout.write(f"XProf hosting is ready at {address}\n")
+            sys.stdout.flush()
+            _log.info("ready", extra={"address": address, "logdir": list(settings.logdir)})
+        stopping.wait()
+        # A second signal means now.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
+        sys.stderr.write("Stopping…\n")
+    return 0
+
+
+def _start(settings: Settings) -> Callable[[], None]:
+    """Starts Ray unless there is one, and the application on it; returns what stops them."""
+    from hosting.embedded_ray import EmbeddedRay
+
+    embedded = None if settings.ray_address else EmbeddedRay(dashboard=settings.ray_dashboard)
+    import ray
+    from ray import serve
+    from ray.serve._private.constants import SERVE_LOGGER_NAME
+
+    from hosting.application import NAME, application
+
+    level = logging.INFO if settings.log_level == "debug" else logging.ERROR
+    logging.getLogger(SERVE_LOGGER_NAME).setLevel(level)
+    ray.init(address=embedded.address if embedded else settings.ray_address, log_to_driver=False, logging_level=level)
+    http: dict[str, Any] = {"host": settings.host, "port": settings.port, "request_timeout_s": None}
+    serve.start(http_options=http)
+    # Not waiting for every replica: the service is ready as soon as one of each is, which /readyz says.
+    serve.run_many([serve.RunTarget(application(settings), name=NAME)], wait_for_applications_running=False)
+
+    def stop() -> None:
+        if embedded is None:
+            serve.delete(NAME)
+            ray.shutdown()
+            return
+        ray.shutdown()
+        embedded.stop()
+
+    return stop
+
+
+def _wait_until_ready(address: str, stopping: threading.Event) -> None:
+    """Returns when `/readyz` says so, or when a signal came.
+
+    Raises:
+        CannotServe: it took too long; says what was last answered.
+    """
+    deadline = time.monotonic() + _READY_SECONDS
+    said = "nothing answered"
+    while not stopping.is_set():
+        try:
+            with urllib.request.urlopen(address, timeout=10):
+                return
+        except urllib.error.HTTPError as error:
+            said = error.read(500).decode(errors="replace").strip()
+        except OSError as error:
+            said = str(error)
+        if time.monotonic() > deadline:
+            raise CannotServe(f"The service was not ready within {_READY_SECONDS:.0f} s ({said}). Its logs say more.")
+        stopping.wait(0.05)
+
+
+@contextmanager
+def _owned(folder: Path) -> Iterator[None]:
+    """Holds the state folder for this instance.
+
+    Raises:
+        CannotServe: it can't be written, or another instance has it.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock: IO[str] = (folder / "instance.lock").open("a+")
+    except OSError as error:
+        raise CannotServe(
+            f"The state folder {folder} can't be used: {error.strerror}. Name another by --state-dir."
+        ) from None
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise CannotServe(
+                f"Another instance is using the state folder {folder}. Give this one its own by --state-dir."
+            ) from None
+        yield
+
+
+def _claimed_port(host: str, port: int) -> int:
+    """The port to listen on: the given one if it is free, or a free one for 0.
+
+    Raises:
+        CannotServe: the port is taken, or the host is none of this machine's addresses.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise CannotServe(
+                f"Can't listen on {host}:{port}: {error.strerror}. Name another by --port; 0 picks one."
+            ) from None
+        return int(probe.getsockname()[1])
+
+
+def _check(settings: Settings) -> None:
+    if not settings.logdir:
+        raise CannotServe("No log root is given. Name at least one: xprof-hosting serve --logdir gs://bucket/prefix")
+    parse_log_roots(settings.logdir)
+    if not _is_loopback(settings.host) and not settings.insecure_no_auth:
+        raise CannotServe(
+            f"--host {settings.host} would let everyone who reaches it see every profile, as no authentication is "
+            f"configured. Listen on loopback, or give --insecure-no-auth if that is what you want."
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _reachable(host: str) -> str:
+    """The host as this machine reaches it, fit for an address."""
+    if host in ("0.0.0.0", "::"):
+        return "127.0.0.1"
+    return f"[{host}]" if ":" in host else host

@@ -1,0 +1,113 @@
+"""What the HTTP routes work with, made once per gateway replica."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from starlette.requests import HTTPConnection
+
+from hosting import metrics
+from hosting.assets import AssetLibrary
+from hosting.replies import RecordReply
+from hosting.settings import Settings
+from loaders.engines import tasks
+from loaders.errors import NotFound
+from loaders.jobs import ToolJob, inspection_job
+from loaders.records import Record
+from loaders.result_store import ResultStore
+from loaders.sessions import HostFile, Session, Snapshot
+from loaders.stored_file import StoredFile
+
+
+class Sessions(Protocol):
+    """Where routes get the catalog from."""
+
+    def latest(self) -> Snapshot | None: ...
+
+    async def snapshot(self) -> Snapshot: ...
+
+
+class Shards(Protocol):
+    """Where routes get tool data from when the result store has none."""
+
+    async def tool_data(self, job: ToolJob) -> RecordReply: ...
+
+    async def self_test(self) -> None: ...
+
+    async def metrics(self) -> dict[str, str]: ...
+
+
+@dataclass(frozen=True)
+class Services:
+    """A gateway's collaborators."""
+
+    settings: Settings
+    assets: AssetLibrary
+    sessions: Sessions
+    shards: Shards
+    results: ResultStore
+    name: str = "gateway"
+
+    async def tool_data(self, job: ToolJob) -> tuple[str, Record]:
+        """The job's record and its key, from the result store or a shard.
+
+        Raises:
+            ProfileError: what the shard says.
+        """
+        key = job.key(tasks.ENGINE)
+        record = await self.results.get(key)
+        if record is not None:
+            metrics.RESULTS.labels(job.tool, "hit").inc()
+            return key, record
+        metrics.RESULTS.labels(job.tool, "miss").inc()
+        reply = await self.shards.tool_data(job)
+        if reply.problem is not None:
+            raise reply.problem
+        if reply.record is None:
+            raise NotFound(f"No data for {job.what}.")
+        record = Record(reply.record.data)
+        self.results.remember(reply.key, record)
+        return reply.key, record
+
+    async def inspection(self, session: Session) -> Mapping[str, Any]:
+        """The session's `tools` and `modules`, and the hosts `left_out` with the reasons."""
+        _, record = await self.tool_data(await up_to_date(inspection_job(session)))
+        found: dict[str, Any] = json.loads(record.body("identity"))
+        return {**found, "left_out": dict(record.header.left_out)}
+
+
+async def up_to_date(job: ToolJob) -> ToolJob:
+    """The job with local files as they are at this moment, so that a file changed since the last listing is not
+    answered for from an older result. Files in buckets are as the catalog last saw them.
+
+    Raises:
+        NotFound: a file is gone.
+    """
+    if not any(item.file.local_path for item in job.hosts):
+        return job
+    return await asyncio.to_thread(_restat, job)
+
+
+def _restat(job: ToolJob) -> ToolJob:
+    hosts = []
+    for item in job.hosts:
+        path = item.file.local_path
+        if path is None:
+            hosts.append(item)
+            continue
+        try:
+            hosts.append(HostFile(item.host, StoredFile.from_stat(path, os.stat(path))))
+        except FileNotFoundError:
+            raise NotFound(f"The file of host '{item.host}' in session '{job.session}' is gone.") from None
+    return replace(job, hosts=tuple(hosts))
+
+
+def services_of(connection: HTTPConnection) -> Services:
+    """The services of the gateway that answers this request."""
+    found: Services = connection.app.state.services
+    return found

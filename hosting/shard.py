@@ -1,0 +1,195 @@
+"""The shard: a Ray Serve replica that holds some hosts' files and parses them in its engine processes."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+from pathlib import Path
+import sys
+import time
+from typing import Any
+
+from loaders.file_cache import DownloadReport, FileCache
+from ray import serve
+
+from hosting import metrics
+from hosting.affinity_router import SLOT_FIELD
+from hosting.logs import configure_logs, request_id
+from hosting.replies import EntryReply, MapReply, RecordReply, as_array
+from hosting.settings import Settings, store_options
+from hosting.shard_client import ShardClient
+from loaders.engines import tasks
+from loaders.engines.pool import EnginePool, session_folder
+from loaders.errors import NotFound, ObjectChanged, ProfileError
+from loaders.jobs import ToolJob
+from loaders.log_roots import parse_log_roots
+from loaders.parser import Parser, entry_key
+from loaders.result_store import ResultStore
+from loaders.sessions import HostFile
+from loaders.single_flight import SingleFlight
+from loaders.stores import open_store
+from loaders.tools import Family
+
+_log = logging.getLogger(__name__)
+_SELF_TEST_SECONDS = 60.0
+
+
+class Shard:
+    """Answers for the sessions and hosts that the affinity router sends here. One event loop; parsing is elsewhere."""
+
+    def __init__(self, settings: Settings) -> None:
+        configure_logs("shard", settings.log_level, settings.state_dir / "logs")
+        # Engine processes import their parent's __main__ again, which here is Ray's worker script: a second's work and
+        # 60 MB for each, and of no use to them.
+        if hasattr(sys.modules["__main__"], "__file__"):
+            del sys.modules["__main__"].__file__
+        options = store_options()
+        self._stores = {root.name: open_store(root.uri, options) for root in parse_log_roots(settings.logdir)}
+        self._cache = FileCache(settings.state_dir / "cache", settings.cache_bytes, on_download=_count_download)
+        self._pool = EnginePool(settings.engine_limits)
+        self._parser = Parser(self._cache, self._pool, lambda root: self._stores[root])
+        self._results = ResultStore(settings.results_uri, options, max_bytes=settings.results_bytes)
+        self._flight: SingleFlight[tuple[str, memoryview]] = SingleFlight()
+        self._tested: asyncio.Task[None] | None = None
+
+    def record_replica_metadata(self) -> dict[str, Any]:
+        """Tells routers this replica's slot: its rank, which a replacement inherits."""
+        rank = serve.get_replica_context().rank
+        return {SLOT_FIELD: rank.rank if rank is not None else None}
+
+    async def self_test(self) -> MapReply:
+        """Parses a tiny XSpace once, at the first call; later calls get the same answer."""
+        if self._tested is None or (self._tested.done() and self._tested.exception() is not None):
+            self._tested = asyncio.ensure_future(self._test())
+        try:
+            await asyncio.shield(self._tested)
+        except ProfileError as problem:
+            return MapReply(problem)
+        return MapReply()
+
+    async def tool_data(self, job: ToolJob, request: str) -> RecordReply:
+        """The job's record, made now unless the result store has it; one parse for all who ask at once."""
+        request_id.set(request)
+        key = job.key(tasks.ENGINE)
+        try:
+            key, data = await self._flight.do(key, lambda: self._find_or_make(job, key))
+        except ProfileError as problem:
+            metrics.PARSE_FAILURES.labels(job.tool, problem.code).inc()
+            _log.warning(
+                "a result could not be made", extra={"work": job.what, "code": problem.code, "reason": str(problem)}
+            )
+            return RecordReply(key, problem=problem)
+        return RecordReply(key, record=as_array(data))  # type: ignore[arg-type]
+
+    async def map_host(self, job: ToolJob, item: HostFile, family: Family, request: str) -> MapReply:
+        """Makes one host's derived files, for a reduce that runs on another shard."""
+        request_id.set(request)
+        try:
+            await self._parser.map_host(job, item, family)
+        except ProfileError as problem:
+            return MapReply(problem)
+        return MapReply()
+
+    async def read_entry(self, item: HostFile, family: Family) -> EntryReply:
+        """The derived files that `map_host` made, by name."""
+        async with self._cache.open_entry(entry_key(family, [item])) as entry:
+            if entry is None:
+                return EntryReply()
+            paths = sorted(entry.iterdir())
+            contents = await asyncio.gather(*(asyncio.to_thread(path.read_bytes) for path in paths))
+            return EntryReply({path.name: as_array(data) for path, data in zip(paths, contents, strict=True)})
+
+    async def metrics(self) -> tuple[str, str]:
+        """This replica's name and counts."""
+        metrics.CACHE_BYTES.set((await asyncio.to_thread(self._cache.usage)).bytes)
+        return f"shard-{serve.get_replica_context().replica_id.unique_id}", metrics.exposition()
+
+    async def _test(self) -> None:
+        async with self._cache.scratch() as scratch:
+            folder = session_folder(scratch, "self-test")
+            await self._pool.run(tasks.self_test, folder, what="the self-test", deadline=_SELF_TEST_SECONDS)
+
+    async def _find_or_make(self, job: ToolJob, key: str) -> tuple[str, memoryview]:
+        found = await self._results.get(key)
+        if found is not None:
+            return key, found.data
+        try:
+            return key, await self._make(job, key)
+        except (ObjectChanged, NotFound) as error:
+            fresh = await self._relisted(job)
+            if fresh == job:
+                raise
+            _log.info("files changed; making the result from what is there now", extra={"reason": str(error)})
+            key = fresh.key(tasks.ENGINE)
+            return key, await self._make(fresh, key)
+
+    async def _make(self, job: ToolJob, key: str) -> memoryview:
+        started = time.monotonic()
+        metrics.PARSES_IN_FLIGHT.inc()
+        try:
+            data = await self._parser.tool_data(job, self._provide)
+        finally:
+            metrics.PARSES_IN_FLIGHT.dec()
+        seconds = time.monotonic() - started
+        size = sum(item.file.size for item in job.hosts)
+        metrics.PARSE_SECONDS.labels(job.tool).observe(seconds)
+        metrics.PARSE_BYTES.labels(job.tool).inc(size)
+        record = await self._results.put(key, data)
+        _log.info(
+            "made a result",
+            extra={
+                "work": job.what,
+                "seconds": round(seconds, 3),
+                "engine_seconds": record.header.seconds,
+                "engine_peak_bytes": record.header.peak_bytes,
+                "source_bytes": size,
+                "result_bytes": len(record),
+            },
+        )
+        return record.data
+
+    async def _relisted(self, job: ToolJob) -> ToolJob:
+        """The job with the files' identities as they are now.
+
+        Raises:
+            ProfileError: a file is gone or out of reach.
+        """
+        store = self._stores[job.root]
+        files = await asyncio.gather(*(store.head(item.file.uri) for item in job.hosts))
+        hosts = tuple(HostFile(item.host, file) for item, file in zip(job.hosts, files, strict=True))
+        return dataclasses.replace(job, hosts=hosts)
+
+    async def _provide(self, job: ToolJob, item: HostFile, family: Family) -> None:
+        """Brings one host's derived files here: from this machine's cache, or by a map on the shard that owns it."""
+        key = entry_key(family, [item])
+        if await self._has_entry(key):
+            metrics.MAPS.labels(family.value, "cached").inc()
+            return
+        peers = ShardClient(serve.get_deployment_handle("shard", serve.get_replica_context().app_name))
+        reply = await peers.map_host(job, item, family)
+        if reply.problem is not None:
+            raise reply.problem
+        metrics.MAPS.labels(family.value, "mapped").inc()
+        if await self._has_entry(key):
+            return
+        entry = await peers.read_entry(job, item, family)
+        if not entry.files:
+            # The owner changed between the two calls.
+            await self._parser.map_host(job, item, family)
+            return
+        async with self._cache.scratch() as scratch:
+            folder = scratch / "entry"
+            folder.mkdir()
+            for name, data in entry.files.items():
+                await asyncio.to_thread((folder / Path(name).name).write_bytes, data.data)
+            await self._cache.publish_entry(key, folder)
+
+    async def _has_entry(self, key: str) -> bool:
+        async with self._cache.open_entry(key) as entry:
+            return entry is not None
+
+
+def _count_download(report: DownloadReport) -> None:
+    metrics.DOWNLOADS.labels(report.outcome).inc()
+    metrics.DOWNLOAD_BYTES.inc(report.bytes)

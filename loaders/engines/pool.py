@@ -1,0 +1,145 @@
+"""The processes in which engines run: warm, limited, killed when they exceed their deadline, replaced when they die."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from collections.abc import Callable
+from concurrent.futures import CancelledError
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import TypeVar
+
+from pebble import ProcessExpired, ProcessPool
+
+from loaders.engines import limits
+from loaders.errors import DeadlineExceeded, DiskFull, EngineCrashed, OutOfMemory, ProfileError
+
+_log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+# Imported once in the fork server, so that a fresh child has the engine at hand in milliseconds.
+_PRELOADED = ["loaders.engines.xprof", "loaders.engines.pool"]
+
+
+@dataclass(frozen=True, slots=True)
+class EngineLimits:
+    """What one engine process may use."""
+
+    processes: int = 2
+    deadline: float = 600.0
+    """Seconds that one task may take."""
+    memory_bytes: int = 16 << 30
+    """Resident bytes that a process may reach."""
+    tasks_per_process: int = 64
+    """Tasks after which a process is replaced, against leaks of native code."""
+
+
+class EnginePool:
+    """Runs engine functions in child processes. Owned by one shard; close it when done.
+
+    Children are made by a fork server with the engine already imported. The caller's `__main__` must be importable
+    without side effects, or have no `__file__`, since multiprocessing imports it again in each child.
+    """
+
+    def __init__(self, bounds: EngineLimits) -> None:
+        self.bounds = bounds
+        self.running = 0
+        context = get_context("forkserver")
+        context.set_forkserver_preload(_PRELOADED)
+        self._pool = ProcessPool(
+            max_workers=bounds.processes,
+            max_tasks=bounds.tasks_per_process,
+            initializer=limits.enter_child,
+            context=context,
+        )
+
+    async def run(self, function: Callable[..., T], *args: object, what: str, deadline: float | None = None) -> T:
+        """Calls `function(*args)` in a child and returns what it returns.
+
+        A child that was killed from outside is tried once more, since the task need not be to blame.
+
+        Args:
+            what: names the work in errors, as in "trace_viewer@ of session 'x', host 'y'".
+            deadline: seconds; the pool's own unless given.
+
+        Raises:
+            DeadlineExceeded: the deadline passed; the child was killed.
+            OutOfMemory: the child went over its memory limit.
+            EngineCrashed: the child died of something else.
+            DiskFull: the child met a full disk.
+            ProfileError: whatever of that family the function raises.
+        """
+        try:
+            return await self._once(function, args, what, deadline)
+        except EngineCrashed as error:
+            if not getattr(error, "killed", False):
+                raise
+            _log.warning("engine process was killed; trying once more", extra={"work": what})
+            return await self._once(function, args, what, deadline)
+
+    async def _once(self, function: Callable[..., T], args: tuple[object, ...], what: str, deadline: float | None) -> T:
+        seconds = deadline or self.bounds.deadline
+        self.running += 1
+        future = self._pool.schedule(_limited, args=(self.bounds.memory_bytes, function, *args), timeout=seconds)
+        try:
+            return await asyncio.wrap_future(future)
+        except asyncio.CancelledError:
+            future.cancel()  # type: ignore[no-untyped-call]
+            raise
+        except TimeoutError:
+            raise DeadlineExceeded(
+                f"The engine did not finish {what} within {seconds:g} s and was stopped. "
+                f"Open a single host or a shorter capture, or raise --engine-deadline."
+            ) from None
+        except ProcessExpired as error:
+            raise self._death(error, what) from None
+        except CancelledError:
+            raise EngineCrashed(f"The engine was shut down while it worked on {what}. Try again.") from None
+        except MemoryError:
+            raise self._out_of_memory(what) from None
+        except OSError as error:
+            if error.errno == 28:
+                raise DiskFull(
+                    f"The disk that holds the state folder is full; {what} could not be finished. Free some space."
+                ) from None
+            raise
+        finally:
+            self.running -= 1
+
+    def _death(self, error: ProcessExpired, what: str) -> ProfileError:
+        code = error.exitcode
+        if code == limits.EXIT_OUT_OF_MEMORY:
+            return self._out_of_memory(what)
+        reason = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
+        crash = EngineCrashed(
+            f"The engine's process died ({reason}) while it worked on {what}. The file may be damaged in a way "
+            f"that the engine does not catch; other sessions are not affected."
+        )
+        crash.killed = code == -signal.SIGKILL  # type: ignore[attr-defined]
+        return crash
+
+    def _out_of_memory(self, what: str) -> OutOfMemory:
+        return OutOfMemory(
+            f"The engine went over its limit of {self.bounds.memory_bytes / 2**30:.1f} GiB on {what} and was stopped. "
+            f"Open fewer hosts, or raise --engine-memory."
+        )
+
+    async def close(self) -> None:
+        """Stops the children and waits for them."""
+        self._pool.stop()  # type: ignore[no-untyped-call]
+        await asyncio.to_thread(self._pool.join)
+
+
+def _limited(memory_bytes: int, function: Callable[..., T], *args: object) -> T:
+    with limits.memory_limit(memory_bytes):
+        return function(*args)
+
+
+def session_folder(scratch: Path, name: str) -> Path:
+    """Makes the folder `plugins/profile/<name>/` in `scratch` in which an engine works."""
+    folder = scratch / "plugins" / "profile" / name
+    folder.mkdir(parents=True)
+    return folder

@@ -1,0 +1,83 @@
+"""What an engine process is asked, and the calls themselves, importable without loading the engine's native code.
+
+The functions here are what `EnginePool` sends to its children; only there do they import the engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Final
+
+from loaders.records import RecordHeader
+
+ENGINE: Final = f"xprof {version('xprof')}"
+"""The reference engine's name and version, a part of every result's key."""
+
+COMBINED_OP_STATS: Final = "ALL_HOSTS.op_stats_v2.pb"
+"""What xprof names the op stats of a whole folder, one host or many."""
+OP_STATS_FACTS: Final = "op_stats_facts.json"
+"""Our note beside them: whether the program was training, which decides what an overview needs."""
+XPLANE_SUFFIX: Final = ".xplane.pb"
+HLO_SUFFIX: Final = ".hlo_proto.pb"
+TRACE_SUFFIXES: Final = (".SSTABLE", ".metadata.SSTABLE", ".trie.SSTABLE")
+
+
+@dataclass(frozen=True, slots=True)
+class ToolTask:
+    """One call of the engine."""
+
+    tool: str
+    parameters: tuple[tuple[str, str], ...]
+    folder: Path
+    """The session folder, ready."""
+    hosts: tuple[str, ...]
+    session: str
+    """For messages only."""
+    record: Path | None = None
+    """Where the answer goes as a record; None drops it, for a map."""
+    saved: bool = False
+    """Whether the derived files in the folder are to be used."""
+    map_outputs: Mapping[str, str] = field(default_factory=dict)
+    """The file that each host's map has left in the folder, for a reduce."""
+    scan: tuple[str, ...] = ()
+    """Hosts whose files have not been scanned before."""
+    left_out: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """What a folder's XSpaces offer."""
+
+    tools: tuple[str, ...]
+    modules: tuple[str, ...]
+
+
+def inspect(task: ToolTask) -> Inspection:
+    """See `loaders.engines.xprof.inspect`."""
+    from loaders.engines import xprof
+
+    return xprof.inspect(task)
+
+
+def tool_data(task: ToolTask) -> RecordHeader:
+    """See `loaders.engines.xprof.tool_data`."""
+    from loaders.engines import xprof
+
+    return xprof.tool_data(task)
+
+
+def scan(path: Path) -> None:
+    """Raises InvalidProfile or ProfileTooLarge unless the file is a whole XSpace."""
+    from loaders.xspace_scan import scan_xspace
+
+    scan_xspace(path)
+
+
+def self_test(folder: Path) -> int:
+    """See `loaders.engines.xprof.self_test`."""
+    from loaders.engines import xprof
+
+    return xprof.self_test(folder)

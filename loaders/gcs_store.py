@@ -1,0 +1,194 @@
+"""Log roots in Google Cloud Storage.
+
+Listings and object metadata come from the JSON API by Google's client: it takes every kind of credentials, copes with
+keys for which obstore gives up the whole listing, and gives every object's generation and checksum with it. The bytes
+come through obstore, which streams several times faster, pinned to the generation that was listed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import threading
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final, NoReturn, TypeVar
+
+from google.api_core.exceptions import GoogleAPICallError, RetryError
+from google.auth.exceptions import GoogleAuthError, TransportError
+from google.cloud import storage  # type: ignore[attr-defined, import-untyped, unused-ignore]
+from google.cloud.storage.retry import DEFAULT_RETRY  # type: ignore[import-untyped, unused-ignore]
+from obstore.store import GCSStore
+
+from loaders.bucket_errors import brief, by_status, changed, explain, no_bucket, refused
+from loaders.errors import AccessDenied, NotFound, ProfileError, StoreUnreachable
+from loaders.gcs_clients import GcsClients, connect, endpoint_url
+from loaders.object_keys import IMPROPER, MARKER, is_proper
+from loaders.object_stream import FEW_RETRIES, NO_RETRIES, stream
+from loaders.stored_file import Checksum, Skipped, StoredFile
+
+T = TypeVar("T")
+
+_PAGE: Final = 1000
+_FIELDS: Final = "items(name,size,updated,generation,crc32c,etag),nextPageToken"
+_CRC32C: Final = "crc32c="
+_REMEDY: Final = (
+    "Give the service's account the role roles/storage.objectViewer on the bucket. The account is that of Google's "
+    "Application Default Credentials: workload identity, GOOGLE_APPLICATION_CREDENTIALS or "
+    "`gcloud auth application-default login`."
+)
+
+
+class GcsStore:
+    """The objects below `gs://bucket[/prefix]`."""
+
+    def __init__(self, uri: str, endpoint: str | None, connect_timeout: float, stall_timeout: float) -> None:
+        """`endpoint` is an emulator or private endpoint, asked without credentials. Timeouts in seconds."""
+        self.uri = uri
+        self._bucket, _, prefix = uri.removeprefix("gs://").partition("/")
+        self._prefix = f"{prefix}/" if prefix else ""
+        self._endpoint = endpoint_url(endpoint)
+        self._place = self._endpoint or f"gs://{self._bucket}"
+        self._connect_timeout = connect_timeout
+        self._stall_timeout = stall_timeout
+        self._limits: dict[str, Any] = {
+            "timeout": (connect_timeout, stall_timeout),
+            "retry": DEFAULT_RETRY.with_delay(initial=0.2, maximum=2.0).with_timeout(connect_timeout),
+        }
+        # Of its own, so that a store that stalls does not hold up everybody's disk writes.
+        self._threads = ThreadPoolExecutor(4, thread_name_prefix=f"gs-{self._bucket}")
+        self._connecting = threading.Lock()
+        self._connected: GcsClients | None = None
+
+    async def list(self) -> AsyncIterator[Sequence[StoredFile | Skipped]]:
+        """All objects below the prefix; see `Store.list`."""
+        pages = await self._ask(self._pages, self.uri)
+        try:
+            while (page := await self._ask(lambda _: next(pages, None), self.uri)) is not None:
+                yield page
+        except NotFound:
+            raise no_bucket(f"gs://{self._bucket}") from None
+
+    async def head(self, uri: str) -> StoredFile:
+        """One object; see `Store.head`."""
+        key = self._key(uri)
+        return await self._ask(lambda clients: self._metadata(clients, key), uri)
+
+    async def read(self, file: StoredFile, start: int = 0) -> AsyncGenerator[bytes, None]:
+        """The object's bytes; see `Store.read`."""
+        key = self._key(file.uri)
+        objects = await self._ask(lambda clients: clients.objects, file.uri)
+        try:
+            async for chunk in stream(objects, key, file, start, {"version": file.version}):
+                yield chunk
+        except FileNotFoundError:
+            await self._raise_gone(file)
+        except Exception as error:
+            raise self._explain(error, file.uri) from error
+
+    async def checksum(self, file: StoredFile) -> Checksum | None:
+        """The CRC32C, which GCS keeps for every object and which came with the listing."""
+        if file.etag is None or not file.etag.startswith(_CRC32C):
+            return None
+        return Checksum("crc32c", base64.b64decode(file.etag.removeprefix(_CRC32C)))
+
+    def _pages(self, clients: GcsClients) -> Iterator[Sequence[StoredFile | Skipped]]:
+        found = clients.metadata.list_blobs(
+            self._bucket, prefix=self._prefix or None, page_size=_PAGE, fields=_FIELDS, **self._limits
+        )
+        return ([self._entry(blob) for blob in page] for page in found.pages)
+
+    def _metadata(self, clients: GcsClients, key: str) -> StoredFile:
+        blob = storage.Blob(key, clients.metadata.bucket(self._bucket))
+        blob.reload(**self._limits)
+        return self._stored_file(blob)
+
+    def _entry(self, blob: Any) -> StoredFile | Skipped:
+        if blob.name.endswith("/"):
+            return Skipped(f"gs://{self._bucket}/{blob.name}", MARKER)
+        if not is_proper(blob.name):
+            return Skipped(f"gs://{self._bucket}/{blob.name}", IMPROPER)
+        return self._stored_file(blob)
+
+    def _stored_file(self, blob: Any) -> StoredFile:
+        return StoredFile(
+            uri=f"gs://{self._bucket}/{blob.name}",
+            size=int(blob.size),
+            modified=blob.updated.timestamp() if blob.updated else 0.0,
+            # GCS's own ETag changes with an object's metadata too; the checksum is the content's alone.
+            etag=f"{_CRC32C}{blob.crc32c}" if blob.crc32c else blob.etag,
+            version=str(blob.generation),
+        )
+
+    def _key(self, uri: str) -> str:
+        root = f"gs://{self._bucket}/"
+        key = uri.removeprefix(root)
+        if not uri.startswith(root) or not key.startswith(self._prefix) or not is_proper(key):
+            raise NotFound(f"{uri} is not an object below the log root {self.uri}.")
+        return key
+
+    async def _raise_gone(self, file: StoredFile) -> NoReturn:
+        """The generation that was listed is gone: replaced, or deleted?"""
+        now = await self.head(file.uri)
+        if now.identity != file.identity:
+            raise changed(file.uri) from None
+        raise StoreUnreachable(f"{self._place} lists {file.uri} but does not give it. Try again in a moment.")
+
+    async def _ask(self, work: Callable[[GcsClients], T], what: str) -> T:
+        def connected() -> T:
+            return work(self._clients())
+
+        try:
+            # Cancelling does not wait for the thread: it ends by its timeouts, and holds nothing that others use.
+            return await asyncio.get_running_loop().run_in_executor(self._threads, connected)
+        except Exception as error:
+            raise self._explain(error, what) from error
+
+    def _clients(self) -> GcsClients:
+        with self._connecting:
+            if self._connected is None:
+                self._connected = connect(
+                    self._bucket,
+                    None,
+                    self._endpoint,
+                    self._connect_timeout,
+                    self._stall_timeout,
+                    access="read_only",
+                    retries=NO_RETRIES,
+                )
+            return self._connected
+
+    def _explain(self, error: Exception, what: str) -> ProfileError:
+        explained = _explain(error, what, self._place)
+        if isinstance(explained, AccessDenied) and self._connected is not None and self._connected.guest:
+            # The metadata server of a fresh pod may answer late: look for credentials again next time.
+            self._connected = None
+        return explained
+
+
+def connect_for_writing(uri: str, endpoint: str | None, connect_timeout: float, stall_timeout: float) -> GCSStore:
+    """obstore's client for what lies below `uri`. Blocks while it looks for credentials.
+
+    Raises:
+        AccessDenied: there are credentials, but they cannot be used.
+        StoreUnreachable: credentials cannot be looked up.
+    """
+    bucket, _, prefix = uri.removeprefix("gs://").partition("/")
+    url = endpoint_url(endpoint)
+    try:
+        clients = connect(
+            bucket, prefix or None, url, connect_timeout, stall_timeout, access="read_write", retries=FEW_RETRIES
+        )
+    except GoogleAuthError as error:
+        raise _explain(error, uri, url or uri) from error
+    return clients.objects
+
+
+def _explain(error: Exception, what: str, place: str) -> ProfileError:
+    if isinstance(error, RetryError) and isinstance(error.cause, Exception):
+        error = error.cause
+    if isinstance(error, GoogleAPICallError):
+        return by_status(error.code, brief(error), what, place, remedy=_REMEDY)
+    if isinstance(error, GoogleAuthError) and not isinstance(error, TransportError):
+        return refused(what, f"{_REMEDY} ({brief(error)})")
+    return explain(error, what, place, remedy=_REMEDY)

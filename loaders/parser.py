@@ -1,0 +1,376 @@
+"""Turning host files into tool data on this machine: file cache → engine process → record.
+
+Derived files (op stats, converted traces, HLO protos) are kept in the file cache under keys made of the engine's
+version and the source files' identities, so that the second tool of a session does not parse its files again. Every engine call
+works in a scratch folder of its own, with links to what it needs; nothing is shared between calls and nothing is left
+behind by one that dies.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from cachetools import LRUCache
+
+from loaders.engines import tasks
+from loaders.engines.pool import EnginePool, session_folder
+from loaders.errors import BadParameter, InvalidProfile, NotFound, ProfileTooLarge
+from loaders.file_cache import FileCache
+from loaders.jobs import ToolJob
+from loaders.records import RecordHeader, record_bytes
+from loaders.sessions import HostFile
+from loaders.single_flight import SingleFlight
+from loaders.stores import Store
+from loaders.tools import INSPECTION, Family, order_tools
+
+MAX_FILE_BYTES: Final = (1 << 31) - 1
+"""Protobuf's limit for one message."""
+
+_INSPECTION: Final = "inspection.json"
+# The cheapest tool of each family, run only for the derived files that it leaves.
+_MAP_TOOL: Final = {Family.OP_STATS: "kernel_stats", Family.TRACE: "trace_viewer@"}
+
+Provide = Callable[[ToolJob, HostFile, Family], Awaitable[None]]
+"""Sees to it that a host's derived files of a family are in this machine's file cache."""
+
+
+def entry_key(family: Family, files: Sequence[HostFile]) -> str:
+    """The key of derived files in the file cache."""
+    parts = [tasks.ENGINE, family.value, [(item.host, item.file.identity) for item in files]]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+class Parser:
+    """Makes tool data. Owned by one shard; safe for many calls at once on one event loop."""
+
+    def __init__(self, cache: FileCache, pool: EnginePool, store_of: Callable[[str], Store]) -> None:
+        """`store_of` gives the store of a log root's name."""
+        self.cache = cache
+        self._pool = pool
+        self._store_of = store_of
+        self._maps: SingleFlight[None] = SingleFlight()
+        # Identities of files that a scan has found whole.
+        self._sound: LRUCache[str, bool] = LRUCache(maxsize=10_000)
+
+    async def inspect(self, job: ToolJob, provide: Provide | None = None) -> tuple[tasks.Inspection, dict[str, str]]:
+        """The tools and modules of the job's hosts together, and the hosts left out with the reasons.
+
+        Raises:
+            ProfileError: no host's file can be read; the first one's error.
+        """
+        good, left_out = await self._provide_all(job, Family.HLO, provide or self.map_host)
+        tools: list[str] = []
+        modules: set[str] = set()
+        for item in good:
+            async with self.cache.open_entry(entry_key(Family.HLO, [item])) as entry:
+                if entry is None:
+                    raise NotFound(f"The derived files of host '{item.host}' were evicted while in use. Try again.")
+                found = json.loads((entry / _INSPECTION).read_bytes())
+            tools += [tool for tool in found["tools"] if tool not in tools]
+            modules |= set(found["modules"])
+        return tasks.Inspection(tuple(tools), tuple(sorted(modules))), left_out
+
+    async def map_host(self, job: ToolJob, item: HostFile, family: Family) -> None:
+        """Makes one host's derived files of a family, unless they are there.
+
+        Raises:
+            ProfileError: the file can't be had or can't be parsed.
+        """
+        key = entry_key(family, [item])
+
+        async def work() -> None:
+            async with self.cache.open_entry(key) as entry:
+                if entry is not None:
+                    return
+            await self._map(job, item, family, key)
+
+        await self._maps.do(key, work)
+
+    async def tool_data(self, job: ToolJob, provide: Provide | None = None) -> bytes:
+        """Makes the job's answer, as a record's bytes.
+
+        Args:
+            provide: how a host's derived files get here where several hosts take part; by parsing here unless given.
+
+        Raises:
+            ProfileError: what went wrong, in words for the user.
+        """
+        provide = provide or self.map_host
+        if job.tool == INSPECTION.name:
+            return await self._inspection_record(job, provide)
+        if job.family is Family.HLO:
+            return await self._from_hlo(job, provide)
+        if job.family is Family.FILES or len(job.hosts) == 1:
+            return await self._from_files(job)
+        return await self._from_maps(job, provide)
+
+    async def _map(self, job: ToolJob, item: HostFile, family: Family, key: str) -> None:
+        async with AsyncExitStack() as stack:
+            scratch = await stack.enter_async_context(self.cache.scratch())
+            folder = session_folder(scratch, _folder_name(job))
+            await self._link_files(stack, job, [item], folder)
+            what = f"{family.value} of session '{job.session}', host '{item.host}'"
+            if family is Family.HLO:
+                task = self._task("tool_names", (), job, [item], folder)
+                found = await self._pool.run(tasks.inspect, task, what=what)
+                text = json.dumps({"tools": found.tools, "modules": found.modules})
+                (folder / _INSPECTION).write_text(text)
+            else:
+                task = self._task(_MAP_TOOL[family], (), job, [item], folder)
+                await self._pool.run(tasks.tool_data, task, what=what)
+            self._sound[item.file.identity] = True
+            await self._harvest(folder, [item], family, key)
+
+    async def _from_files(self, job: ToolJob) -> bytes:
+        """One engine call on the files themselves, using and keeping derived files where there is one host."""
+        async with AsyncExitStack() as stack:
+            scratch = await stack.enter_async_context(self.cache.scratch())
+            folder = session_folder(scratch, _folder_name(job))
+            hosts, left_out = list(job.hosts), dict[str, str]()
+            if dict(job.parameters).get("names_only") == "1":
+                hosts = []
+            elif job.tolerant:
+                hosts, left_out = await self._sound_hosts(job)
+            await self._link_files(stack, job, hosts, folder)
+            derived = job.family in (Family.OP_STATS, Family.TRACE)
+            saved = derived and await self._link_entry(stack, job.family, hosts, folder)
+            task = self._task(job.tool, job.parameters, job, hosts, folder, saved=saved, left_out=left_out)
+            data = await self._run(task, scratch, job)
+            for item in hosts:
+                self._sound[item.file.identity] = True
+            if derived and not saved:
+                await self._harvest(folder, hosts, job.family, entry_key(job.family, hosts))
+            return data
+
+    async def _from_maps(self, job: ToolJob, provide: Provide) -> bytes:
+        """A reduce over the hosts' derived files; the XPlane files stay away unless the tool re-reads them."""
+        async with AsyncExitStack() as stack:
+            scratch = await stack.enter_async_context(self.cache.scratch())
+            folder = session_folder(scratch, _folder_name(job))
+            good, left_out = list(job.hosts), dict[str, str]()
+            combined = await self._link_entry(stack, job.family, good, folder)
+            if not combined:
+                good, left_out = await self._provide_all(job, job.family, provide)
+                combined = bool(left_out) and await self._link_entry(stack, job.family, good, folder)
+            training = combined and job.family is Family.OP_STATS and _is_training(folder)
+            if not combined:
+                facts = [await self._link_map(stack, item, job.family, folder) for item in good]
+                training = all(facts)
+            if job.tool == "overview_page" and not training:
+                # Not in training: xprof reads every XSpace again, for the latency of inference requests.
+                await self._link_files(stack, job, good, folder)
+            else:
+                for item in good:
+                    (folder / f"{item.host}{tasks.XPLANE_SUFFIX}").touch()
+            task = self._task(
+                job.tool,
+                job.parameters,
+                job,
+                good,
+                folder,
+                saved=True,
+                map_outputs={} if combined else {item.host: _map_output(item, job.family) for item in good},
+                left_out=left_out,
+                scanned=True,
+            )
+            data = await self._run(task, scratch, job)
+            if job.family is Family.OP_STATS and not combined:
+                await self._harvest(folder, good, job.family, entry_key(job.family, good))
+            return data
+
+    async def _inspection_record(self, job: ToolJob, provide: Provide) -> bytes:
+        inspection, left_out = await self.inspect(job, provide)
+        data = json.dumps({"tools": order_tools(inspection.tools), "modules": inspection.modules}).encode()
+        header = RecordHeader("application/json", len(data), tasks.ENGINE, left_out)
+        return await asyncio.to_thread(record_bytes, data, header)
+
+    async def _from_hlo(self, job: ToolJob, provide: Provide) -> bytes:
+        inspection, left_out = await self.inspect(job, provide)
+        given = dict(job.parameters)
+        module = given.get("module_name")
+        if module is None and "program_id" not in given:
+            raise BadParameter(
+                f"{job.tool} needs 'module_name'. Modules of session '{job.session}': {_few(inspection.modules)}."
+            )
+        if module is not None and module not in inspection.modules:
+            raise NotFound(
+                f"There is no module '{module}' in session '{job.session}'. Its modules: {_few(inspection.modules)}."
+            )
+        async with AsyncExitStack() as stack:
+            scratch = await stack.enter_async_context(self.cache.scratch())
+            folder = session_folder(scratch, _folder_name(job))
+            good = [item for item in job.hosts if item.host not in left_out]
+            for item in good:
+                entry = await stack.enter_async_context(self.cache.open_entry(entry_key(Family.HLO, [item])))
+                (folder / f"{item.host}{tasks.XPLANE_SUFFIX}").touch()
+                for source in sorted(entry.glob(f"*{tasks.HLO_SUFFIX}")) if entry else ():
+                    if not (folder / source.name).exists():
+                        os.link(source, folder / source.name)
+            task = self._task(job.tool, job.parameters, job, good, folder, saved=True, left_out=left_out, scanned=True)
+            return await self._run(task, scratch, job)
+
+    async def _run(self, task: tasks.ToolTask, scratch: Path, job: ToolJob) -> bytes:
+        record = scratch / "record"
+        await self._pool.run(tasks.tool_data, _with_record(task, record), what=job.what)
+        return await asyncio.to_thread(record.read_bytes)
+
+    def _task(
+        self,
+        tool: str,
+        parameters: tuple[tuple[str, str], ...],
+        job: ToolJob,
+        hosts: Sequence[HostFile],
+        folder: Path,
+        *,
+        saved: bool = False,
+        map_outputs: dict[str, str] | None = None,
+        left_out: dict[str, str] | None = None,
+        scanned: bool = False,
+    ) -> tasks.ToolTask:
+        unknown = () if scanned else tuple(i.host for i in hosts if i.file.identity not in self._sound)
+        return tasks.ToolTask(
+            tool=tool,
+            parameters=parameters,
+            folder=folder,
+            hosts=tuple(item.host for item in hosts),
+            session=job.session,
+            saved=saved,
+            map_outputs=map_outputs or {},
+            scan=unknown,
+            left_out=tuple((left_out or {}).items()),
+        )
+
+    async def _provide_all(
+        self, job: ToolJob, family: Family, provide: Provide
+    ) -> tuple[list[HostFile], dict[str, str]]:
+        """Brings every host's derived files here; bad files are left out where the job allows it."""
+
+        async def one(item: HostFile) -> None:
+            _check_size(item)
+            await provide(job, item, family)
+
+        return await self._keep_good(job, one)
+
+    async def _sound_hosts(self, job: ToolJob) -> tuple[list[HostFile], dict[str, str]]:
+        async def one(item: HostFile) -> None:
+            _check_size(item)
+            if item.file.identity not in self._sound:
+                async with self.cache.open(item.file, self._store_of(job.root)) as path:
+                    await self._pool.run(tasks.scan, path, what=f"the scan of host '{item.host}'")
+                self._sound[item.file.identity] = True
+
+        return await self._keep_good(job, one)
+
+    async def _keep_good(
+        self, job: ToolJob, attempt: Callable[[HostFile], Awaitable[None]]
+    ) -> tuple[list[HostFile], dict[str, str]]:
+        results = await asyncio.gather(*(attempt(item) for item in job.hosts), return_exceptions=True)
+        good: list[HostFile] = []
+        left_out: dict[str, str] = {}
+        first: BaseException | None = None
+        for item, result in zip(job.hosts, results, strict=True):
+            if result is None:
+                good.append(item)
+            elif job.tolerant and isinstance(result, (InvalidProfile, ProfileTooLarge)):
+                left_out[item.host] = str(result)
+                first = first or result
+            else:
+                raise result
+        if not good and first is not None:
+            raise first
+        return good, left_out
+
+    async def _link_files(self, stack: AsyncExitStack, job: ToolJob, hosts: Sequence[HostFile], folder: Path) -> None:
+        """Links the hosts' XPlane files into the folder, fetching what is not here, several at once."""
+        for item in hosts:
+            _check_size(item)
+        store = self._store_of(job.root)
+        leases = [self.cache.open(item.file, store) for item in hosts]
+        results = await asyncio.gather(*(lease.__aenter__() for lease in leases), return_exceptions=True)
+        failed: BaseException | None = None
+        for item, lease, result in zip(hosts, leases, results, strict=True):
+            if isinstance(result, BaseException):
+                failed = failed or result
+                continue
+            stack.push_async_exit(lease)
+            (folder / f"{item.host}{tasks.XPLANE_SUFFIX}").symlink_to(result)
+        if failed is not None:
+            raise failed
+
+    async def _link_entry(self, stack: AsyncExitStack, family: Family, hosts: Sequence[HostFile], folder: Path) -> bool:
+        """Links the derived files of this very set of hosts, if they are there."""
+        if not hosts or (family is Family.TRACE and len(hosts) > 1):
+            return False
+        entry = await stack.enter_async_context(self.cache.open_entry(entry_key(family, hosts)))
+        if entry is None:
+            return False
+        for source in entry.iterdir():
+            name = source.name
+            os.link(source, folder / (f"{hosts[0].host}{name}" if name.endswith(".SSTABLE") else name))
+        return True
+
+    async def _link_map(self, stack: AsyncExitStack, item: HostFile, family: Family, folder: Path) -> bool:
+        """Links one host's derived files for a reduce; says whether its program was training."""
+        entry = await stack.enter_async_context(self.cache.open_entry(entry_key(family, [item])))
+        if entry is None:
+            raise NotFound(f"The derived files of host '{item.host}' were evicted while in use. Try again.")
+        if family is Family.TRACE:
+            for suffix in tasks.TRACE_SUFFIXES:
+                os.link(entry / suffix, folder / f"{item.host}{suffix}")
+            return True
+        os.link(entry / tasks.COMBINED_OP_STATS, folder / _map_output(item, family))
+        return _is_training(entry)
+
+    async def _harvest(self, folder: Path, hosts: Sequence[HostFile], family: Family, key: str) -> None:
+        """Keeps the derived files that an engine call left in its folder."""
+        if family is Family.OP_STATS:
+            names = {tasks.COMBINED_OP_STATS: tasks.COMBINED_OP_STATS, tasks.OP_STATS_FACTS: tasks.OP_STATS_FACTS}
+        elif family is Family.TRACE:
+            names = {f"{hosts[0].host}{suffix}": suffix for suffix in tasks.TRACE_SUFFIXES}
+        else:
+            names = {path.name: path.name for path in folder.glob(f"*{tasks.HLO_SUFFIX}")}
+            names[_INSPECTION] = _INSPECTION
+        if not all((folder / name).exists() for name in names):
+            return
+        kept = folder.parent / "kept"
+        kept.mkdir()
+        for name, target in names.items():
+            (folder / name).rename(kept / target)
+        await self.cache.publish_entry(key, kept)
+
+
+def _with_record(task: tasks.ToolTask, record: Path) -> tasks.ToolTask:
+    return replace(task, record=record)
+
+
+def _check_size(item: HostFile) -> None:
+    if item.file.size > MAX_FILE_BYTES:
+        raise ProfileTooLarge(
+            f"The file of host '{item.host}' has {item.file.size / 2**30:.2f} GiB; XProf's format ends at 2 GiB "
+            f"(protobuf's limit). Capture for a shorter time or with a lower tracer level."
+        )
+
+
+def _map_output(item: HostFile, family: Family) -> str:
+    """The name under which xprof's reduce takes a host's map output."""
+    return f"{item.host}{'.SSTABLE' if family is Family.TRACE else '.op_stats_v2.pb'}"
+
+
+def _is_training(folder: Path) -> bool:
+    return bool(json.loads((folder / tasks.OP_STATS_FACTS).read_bytes())["is_training"])
+
+
+def _folder_name(job: ToolJob) -> str:
+    return job.session.rsplit("/", 1)[-1]
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "") if names else "none"

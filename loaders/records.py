@@ -1,0 +1,113 @@
+"""The form in which tool data is kept and sent: one byte string with a small header and each encoding's bytes.
+
+Layout: `b"XPH1"`, the header's length (4 bytes, little endian), the header (JSON, UTF-8), then the encodings' bytes in
+the header's order. Every encoding carries a CRC-32, so a damaged record is found out and made again.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import zstandard
+from isal import igzip
+
+_MAGIC: Final = b"XPH1"
+_PREFIX: Final = struct.Struct("<4sI")
+_GZIP_LEVEL: Final = 1
+_ZSTD_LEVEL: Final = 1
+
+
+class DamagedRecord(Exception):
+    """Bytes that are not a whole record."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordHeader:
+    """What is known of an answer besides its bytes."""
+
+    content_type: str
+    size: int
+    """Bytes of the answer before compression."""
+    engine: str
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    """Hosts that the answer does not cover, with the reason for each."""
+    seconds: float = 0.0
+    """How long the engine took."""
+    peak_bytes: int = 0
+    """The largest resident size of the engine's process."""
+
+
+class Record:
+    """A view of one record's bytes; encodings are checked when they are taken out."""
+
+    def __init__(self, data: bytes | memoryview) -> None:
+        """Raises DamagedRecord unless `data` starts with a header whose encodings fill the rest exactly."""
+        self._data = memoryview(data).cast("B")
+        if len(self._data) < _PREFIX.size:
+            raise DamagedRecord("shorter than its prefix")
+        magic, length = _PREFIX.unpack_from(self._data)
+        start = _PREFIX.size + length
+        if magic != _MAGIC or start > len(self._data):
+            raise DamagedRecord("no record's prefix")
+        try:
+            fields: dict[str, Any] = json.loads(bytes(self._data[_PREFIX.size : start]))
+            parts: list[tuple[str, int, int]] = [tuple(part) for part in fields.pop("parts")]
+            self.header = RecordHeader(**fields)
+        except (ValueError, TypeError, KeyError) as error:
+            raise DamagedRecord(f"unreadable header: {error}") from None
+        self._parts: dict[str, tuple[memoryview, int]] = {}
+        for encoding, size, crc in parts:
+            self._parts[encoding] = (self._data[start : start + size], crc)
+            start += size
+        if start != len(self._data):
+            raise DamagedRecord(f"{start} bytes announced, {len(self._data)} present")
+
+    @property
+    def data(self) -> memoryview:
+        """The whole record's bytes."""
+        return self._data
+
+    @property
+    def encodings(self) -> tuple[str, ...]:
+        """The encodings that are kept, of `gzip` and `zstd`; `identity` can always be made."""
+        return tuple(self._parts)
+
+    def __len__(self) -> int:
+        return len(self._data)
+
+    def body(self, encoding: str) -> bytes:
+        """The answer in `gzip`, `zstd` or `identity`.
+
+        Raises:
+            DamagedRecord: the bytes do not match their checksum.
+        """
+        if encoding == "identity":
+            return zstandard.ZstdDecompressor().decompress(self.body("zstd"), max_output_size=self.header.size)
+        view, crc = self._parts[encoding]
+        if zlib.crc32(view) != crc:
+            raise DamagedRecord(f"the {encoding} bytes do not match their checksum")
+        return bytes(view)
+
+
+def record_bytes(data: bytes, header: RecordHeader) -> bytes:
+    """A record of `data`, compressed once in each encoding."""
+    bodies = (
+        ("gzip", igzip.compress(data, compresslevel=_GZIP_LEVEL, mtime=0)),
+        ("zstd", zstandard.ZstdCompressor(level=_ZSTD_LEVEL).compress(data)),
+    )
+    fields = {
+        "content_type": header.content_type,
+        "size": header.size,
+        "engine": header.engine,
+        "left_out": dict(header.left_out),
+        "seconds": round(header.seconds, 6),
+        "peak_bytes": header.peak_bytes,
+        "parts": [(encoding, len(body), zlib.crc32(body)) for encoding, body in bodies],
+    }
+    text = json.dumps(fields, separators=(",", ":")).encode()
+    return b"".join((_PREFIX.pack(_MAGIC, len(text)), text, *(body for _, body in bodies)))

@@ -1,0 +1,135 @@
+"""Finished tool data by result key, in the state folder or in a bucket, so that restarts and other replicas find it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from pathlib import Path
+from typing import Final
+
+import obstore
+from cachetools import LRUCache
+from obstore.exceptions import BaseError, NotFoundError
+
+from loaders.errors import DiskFull
+from loaders.records import DamagedRecord, Record
+from loaders.stores import StoreOptions, object_store
+
+_log = logging.getLogger(__name__)
+_SWEEP_TO: Final = 0.9
+_MIN_SWEEP_SECONDS: Final = 60.0
+
+
+class ResultStore:
+    """Records by key. Only whole answers are put here; failures never are.
+
+    A local store is swept to its size, oldest use first. A bucket is left to its own lifecycle rule, since other
+    instances may share it.
+    """
+
+    def __init__(
+        self, uri: str, options: StoreOptions, *, max_bytes: int = 10 << 30, memory_bytes: int = 128 << 20
+    ) -> None:
+        """
+        Args:
+            uri: a folder or `gs://…`, `s3://…`.
+            max_bytes: what a local store may hold.
+            memory_bytes: what this process keeps in memory of what it read last.
+        """
+        self.uri = uri
+        self._max_bytes = max_bytes
+        self._store = object_store(uri, options)
+        self._folder = Path(uri.removeprefix("file://")) if uri.startswith("file://") else None
+        self._recent: LRUCache[str, Record] = LRUCache(maxsize=memory_bytes, getsizeof=len)
+        self._swept = 0.0
+
+    async def get(self, key: str) -> Record | None:
+        """The record under `key`, or None. A damaged one is removed and counts as missing; so does a store's failure,
+        which is logged: the answer can always be made again."""
+        record = self._recent.get(key)
+        if record is not None:
+            return record
+        path = _path(key)
+        try:
+            result = await obstore.get_async(self._store, path)
+            record = Record(memoryview(await result.bytes_async()))
+        except (NotFoundError, FileNotFoundError):
+            return None
+        except DamagedRecord as error:
+            _log.warning("a damaged result was dropped", extra={"key": key, "reason": str(error)})
+            await self.drop(key)
+            return None
+        except (BaseError, OSError) as error:
+            _log.warning("the result store could not be read", extra={"store": self.uri, "reason": str(error)[:300]})
+            return None
+        if self._folder is not None:
+            await asyncio.to_thread(_touch, self._folder / path)
+        self.remember(key, record)
+        return record
+
+    async def put(self, key: str, data: bytes | memoryview) -> Record:
+        """Keeps a record under `key`; it appears whole or not at all.
+
+        Raises:
+            DamagedRecord: `data` is no record.
+            DiskFull: there is no room for it.
+        """
+        record = Record(data)
+        self.remember(key, record)
+        try:
+            await obstore.put_async(self._store, _path(key), bytes(data))
+        except (BaseError, OSError) as error:
+            if "No space left" in str(error):
+                raise DiskFull(
+                    f"The result store at {self.uri} is full: free some space or lower --results-gib."
+                ) from None
+            _log.warning("a result could not be kept", extra={"store": self.uri, "reason": str(error)[:300]})
+        if self._folder is not None and time.monotonic() - self._swept > _MIN_SWEEP_SECONDS:
+            self._swept = time.monotonic()
+            await asyncio.to_thread(_sweep, self._folder, self._max_bytes)
+        return record
+
+    async def drop(self, key: str) -> None:
+        """Forgets a record."""
+        self._recent.pop(key, None)
+        try:
+            await obstore.delete_async(self._store, _path(key))
+        except (BaseError, OSError) as error:
+            _log.warning("a result could not be deleted", extra={"store": self.uri, "reason": str(error)[:300]})
+
+    def remember(self, key: str, record: Record) -> None:
+        """Keeps in memory a record that another replica made and stored."""
+        if len(record) < self._recent.maxsize / 4:
+            self._recent[key] = record
+
+
+def _path(key: str) -> str:
+    return f"{key[:2]}/{key}"
+
+
+def _touch(path: Path) -> None:
+    try:
+        os.utime(path)
+    except OSError:
+        _log.debug("a result vanished while it was read", extra={"path": str(path)})
+
+
+def _sweep(folder: Path, max_bytes: int) -> None:
+    """Deletes what was used least recently until the folder is well under its size."""
+    found: list[tuple[float, int, Path]] = []
+    for path in folder.glob("??/*"):
+        try:
+            stat = path.stat()
+        except FileNotFoundError:
+            continue
+        found.append((stat.st_mtime, stat.st_size, path))
+    total = sum(size for _, size, _ in found)
+    if total <= max_bytes:
+        return
+    for _, size, path in sorted(found, key=lambda item: item[0]):
+        path.unlink(missing_ok=True)
+        total -= size
+        if total <= max_bytes * _SWEEP_TO:
+            break

@@ -18,9 +18,10 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
-from benchmarks.memory import PeakMemory, tree_pss
+from benchmarks.memory import FullMachineGuard, PeakMemory, tree_pss
 from benchmarks.report import Memory, Speed, memory_table, speed_table, text
 from benchmarks.servers import SERVERS, RunningServer
 from benchmarks.viewers import RequestFailed, View, Viewer, together
@@ -47,28 +48,18 @@ class Plan:
         return time.monotonic() > self.ends
 
 
-def measure_speed(workloads: Sequence[Workload], folder: Path, plan: Plan) -> list[Speed]:
-    """Cold opens, warm views and many viewers, on both servers beside each other, asked in turn."""
-    sessions: dict[tuple[str, str, int], str] = {}
-    for server_name in SERVERS:
-        for workload in workloads:
-            for tool in TOOLS:
-                for number in range(plan.cold):
-                    session = link_session(workload, folder / server_name, f"{tool.strip('@')}-{number}")
-                    sessions[workload.name, tool, number] = session
-    speeds: list[Speed] = []
+def measure_speed(workload: Workload, tool: str, folder: Path, plan: Plan) -> list[Speed]:
+    """One tool of one workload, on both servers, fresh, beside each other and asked in turn."""
+    _progress(f"{workload.name}: {tool}")
+    sessions = {name: [link_session(workload, folder / name, f"{i}") for i in range(plan.cold)] for name in SERVERS}
     with ExitStack() as stack:
-        servers = [stack.enter_context(start(folder / name, folder / f"{name}-own")) for name, start in SERVERS.items()]
-        for server in servers:
-            wait_for_sessions(server, sessions.values())
-        for workload in workloads:
-            for tool in TOOLS:
-                _progress(f"{workload.name}: {tool}")
-                views = [
-                    View(sessions[workload.name, tool, number], tool, workload.hosts) for number in range(plan.cold)
-                ]
-                speeds += measure_tool(workload.name, views, servers, plan)
-    return speeds
+        servers = []
+        for name, start in SERVERS.items():
+            server = stack.enter_context(start(folder / name, folder / f"{name}-own"))
+            wait_for_sessions(server, sessions[name])
+            servers.append(server)
+        views = [View(session, tool, workload.hosts) for session in sessions[servers[0].name]]
+        return measure_tool(workload.name, views, servers, plan)
 
 
 def measure_tool(workload: str, views: Sequence[View], servers: Sequence[RunningServer], plan: Plan) -> list[Speed]:
@@ -81,7 +72,8 @@ def measure_tool(workload: str, views: Sequence[View], servers: Sequence[Running
     for _ in range(plan.warm):
         for subject in subjects:
             subject.look(views[-1])
-    for subject in subjects:
+    # The stock server last: many viewers leave it with so much memory that whoever runs beside it would feel it.
+    for subject in reversed(subjects):
         subject.crowd(views[-1])
     sizes = sorted(subject.speed.size for subject in subjects if subject.speed.size)
     if sizes and sizes[-1] - sizes[0] > SAME_SIZE * sizes[-1]:
@@ -119,7 +111,7 @@ class Subject:
                 done += 1
             return done
 
-        with self._measuring() as viewer:
+        with self._measuring() as viewer, FullMachineGuard(self.server.pid):
             if viewer:
                 self.speed.rate = together(self.server, VIEWERS, look_often)
                 self.speed.size = viewer.size(view)
@@ -193,11 +185,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="xprof-hosting-bench-", dir=options.folder) as folder:
         _progress("making the sessions")
         workloads = make_workloads(Path(folder) / "sessions", options.quick)
-        speeds = measure_speed(workloads, Path(folder) / "speed", plan)
+        numbered = enumerate(product(workloads, TOOLS))
+        speeds = [
+            speed
+            for number, (workload, tool) in numbered
+            if not plan.over
+            for speed in measure_speed(workload, tool, Path(folder) / f"speed-{number}", plan)
+        ]
+        numbered = enumerate(product(workloads, SERVERS))
         memories = [
-            measure_memory(workload, name, Path(folder) / workload.name.replace(" ", "_"), plan)
-            for workload in workloads
-            for name in SERVERS
+            measure_memory(workload, server, Path(folder) / f"memory-{number}", plan)
+            for number, (workload, server) in numbered
         ]
     print(text(speed_table(speeds, VIEWERS), options.markdown))
     print()

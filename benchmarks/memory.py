@@ -24,19 +24,17 @@ def tree_pss(pid: int) -> int:
     return total
 
 
-class PeakMemory:
-    """A context manager that keeps the largest `tree_pss` seen, in bytes, as `peak`.
+class FullMachineGuard:
+    """A context manager that kills the server when the machine is about to run out of memory.
 
-    When the machine is about to run out of memory it kills the server and sets `exhausted`, so that measuring a greedy
-    server does not take the machine down.
+    So measuring a greedy server does not take the machine down. `exhausted` tells that it happened.
     """
 
     def __init__(self, pid: int) -> None:
-        self.peak = 0
         self.exhausted = False
         self._pid = pid
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._sample, daemon=True)
+        self._thread = threading.Thread(target=self._watch, daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -48,9 +46,9 @@ class PeakMemory:
         self._stop.set()
         self._thread.join()
 
-    def _sample(self) -> None:
+    def _watch(self) -> None:
         while True:
-            self.peak = max(self.peak, tree_pss(self._pid))
+            self._sample()
             if psutil.virtual_memory().available < LEAST_AVAILABLE:
                 self.exhausted = True
                 with contextlib.suppress(psutil.Error):
@@ -58,3 +56,17 @@ class PeakMemory:
                 return
             if self._stop.wait(INTERVAL):
                 return
+
+    def _sample(self) -> None:
+        """What else is looked at each time."""
+
+
+class PeakMemory(FullMachineGuard):
+    """A guard that also keeps the largest `tree_pss` seen, in bytes, as `peak`."""
+
+    def __init__(self, pid: int) -> None:
+        super().__init__(pid)
+        self.peak = 0
+
+    def _sample(self) -> None:
+        self.peak = max(self.peak, tree_pss(self._pid))

@@ -27,15 +27,17 @@ class Workload:
 
 
 def make_workloads(folder: Path, quick: bool) -> list[Workload]:
-    """Writes the sessions below `folder`, one when `quick`. Without the real profiles, a capture on the CPU is used."""
+    """Writes the sessions below `folder`; a single small one when `quick` or when only a CPU capture can be had."""
     if GPU.is_file() and TPU.is_file():
-        wanted = [("TPU 1x81 MB", TPU, 1, 81), ("GPU 1x79 MB", GPU, 1, 79), ("TPU 4x40 MB", TPU, 4, 40)]
+        wanted = [("GPU 1x79 MB", GPU, 1, 79), ("TPU 1x81 MB", TPU, 1, 81), ("TPU 4x40 MB", TPU, 4, 40)]
+        if quick:
+            wanted = [("TPU 2x20 MB", TPU, 2, 20)]
     else:
         print(f"{PROFILES} is missing: measuring on a capture from the CPU instead.", flush=True)
         source = capture_demo_session(folder) / f"demo-host-0{SUFFIX}"
-        wanted = [("CPU 1x40 MB", source, 1, 40), ("CPU 4x20 MB", source, 4, 20)]
+        wanted = [("CPU 2x20 MB", source, 2, 20)]
     workloads = []
-    for name, source, hosts, megabytes in wanted[:1] if quick else wanted:
+    for name, source, hosts, megabytes in wanted:
         names = [f"host-{index}" for index in range(hosts)]
         out = folder / name.replace(" ", "_")
         workloads.append(Workload(name, generate_session(source, out, names, megabytes=megabytes, session="source")))

@@ -37,14 +37,15 @@ def serve_forever(settings: Settings) -> int:
     """
     _check(settings)
     stopping = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stopping.set())
+    _stop_on_signals(stopping)
     with ExitStack() as stack:
         stack.enter_context(_owned(settings.state_dir))
         configure_logs("serve", settings.log_level, settings.state_dir / "logs")
         settings = settings.model_copy(update={"port": _claimed_port(settings.host, settings.port)})
         stop = _start(settings)
         stack.callback(stop)
+        # Ray has put its own in their place.
+        _stop_on_signals(stopping)
         address = f"http://{_reachable(settings.host)}:{settings.port}/"
         _wait_until_ready(f"{address}readyz", stopping)
         if not stopping.is_set():
@@ -57,6 +58,11 @@ def serve_forever(settings: Settings) -> int:
             signal.signal(number, signal.SIG_DFL)
         sys.stderr.write("Stopping…\n")
     return 0
+
+
+def _stop_on_signals(stopping: threading.Event) -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stopping.set())
 
 
 def _start(settings: Settings) -> Callable[[], None]:

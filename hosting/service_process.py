@@ -25,10 +25,10 @@ class ServiceNotReady(RuntimeError):
 class ServiceProcess:
     """A context manager around one service.
 
-    `arguments` are those of `xprof-hosting serve`, with absolute paths; what the service logs goes to the file `log`. Entering waits until
-    the service says where it is ready, at most `ready_within` seconds, or raises `ServiceNotReady`. Leaving sends
-    SIGTERM and waits for the end. The service has a process group of its own: Ctrl-C in a terminal reaches only us, so
-    that it is stopped once and in order.
+    `arguments` are those of `xprof-hosting serve`, with absolute paths; what the service logs goes to the file `log`.
+    Entering waits until the service says where it is ready, at most `ready_within` seconds, or raises
+    `ServiceNotReady`. Leaving sends SIGTERM and waits for the end. The service has a process group of its own: Ctrl-C
+    in a terminal reaches only us, so that it is stopped once and in order.
     """
 
     def __init__(self, arguments: Sequence[str], *, log: Path, ready_within: float = 60.0) -> None:

@@ -24,7 +24,7 @@ from loaders.engines.pool import EnginePool, session_folder
 from loaders.errors import NotFound, ObjectChanged, ProfileError
 from loaders.jobs import ToolJob
 from loaders.log_roots import parse_log_roots
-from loaders.parser import Parser, entry_key
+from loaders.parser import Parser, map_key
 from loaders.result_store import ResultStore
 from loaders.sessions import HostFile
 from loaders.single_flight import SingleFlight
@@ -93,7 +93,7 @@ class Shard:
 
     async def read_entry(self, item: HostFile, family: Family) -> EntryReply:
         """The derived files that `map_host` made, by name."""
-        async with self._cache.open_entry(entry_key(family, [item])) as entry:
+        async with self._cache.open_entry(map_key(family, item)) as entry:
             if entry is None:
                 return EntryReply()
             paths = sorted(entry.iterdir())
@@ -162,7 +162,7 @@ class Shard:
 
     async def _provide(self, job: ToolJob, item: HostFile, family: Family) -> None:
         """Brings one host's derived files here: from this machine's cache, or by a map on the shard that owns it."""
-        key = entry_key(family, [item])
+        key = map_key(family, item)
         if await self._has_entry(key):
             metrics.MAPS.labels(family.value, "cached").inc()
             return

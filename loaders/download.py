@@ -33,7 +33,7 @@ class RetryPace:
 
     attempts: int = 5
     """Attempts in a row that bring less than `progress` bytes; then the store counts as unreachable."""
-    progress: int = 1 << 20
+    progress: int = 256 << 10
     most_attempts: int = 50
     """Attempts altogether, whatever they bring."""
     first_delay: float = 0.2

@@ -12,9 +12,9 @@ import google.auth
 import google.auth.exceptions
 import google.auth.transport.requests
 from google.auth.credentials import AnonymousCredentials, Credentials
-from google.cloud import storage  # type: ignore[attr-defined, import-untyped, unused-ignore]
 from obstore.store import GCSStore
 
+from loaders.gcs_metadata import GcsMetadata
 from loaders.object_stream import client_options
 
 if TYPE_CHECKING:
@@ -27,9 +27,9 @@ _PUBLIC_HOST: Final = "storage.googleapis.com"
 
 @dataclass(frozen=True, slots=True)
 class GcsClients:
-    """Google's client for listings and metadata, obstore's for bytes."""
+    """One for listings and metadata, and obstore's for bytes."""
 
-    metadata: storage.Client
+    metadata: GcsMetadata
     objects: GCSStore
     guest: bool
     """No credentials were found where there should be some: public buckets work, and it is worth looking again."""
@@ -94,10 +94,7 @@ def connect(
         retry_config=retries,
         credential_provider=provider,
     )
-    # A project is only needed for listing buckets; without a name here the client would go and look for one.
-    metadata = storage.Client(
-        project="unused", credentials=credentials, client_options={"api_endpoint": endpoint} if endpoint else None
-    )
+    metadata = GcsMetadata(bucket, endpoint, credentials, connect_timeout, stall_timeout)
     return GcsClients(metadata, objects, guest)
 
 

@@ -1,8 +1,8 @@
 """Log roots in Google Cloud Storage.
 
-Listings and object metadata come from the JSON API by Google's client: it takes every kind of credentials, copes with
-keys for which obstore gives up the whole listing, and gives every object's generation and checksum with it. The bytes
-come through obstore, which streams several times faster, pinned to the generation that was listed.
+Listings and object metadata come from the JSON API with google.auth's credentials: they give every object's generation
+and checksum, cope with keys for which obstore gives up the whole listing, and emulators know them. The bytes come
+through obstore, which streams fast, pinned to the generation that was listed.
 """
 
 from __future__ import annotations
@@ -10,28 +10,23 @@ from __future__ import annotations
 import asyncio
 import base64
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Final, NoReturn, TypeVar
 
-from google.api_core.exceptions import GoogleAPICallError, RetryError
 from google.auth.exceptions import GoogleAuthError, TransportError
-from google.cloud import storage  # type: ignore[attr-defined, import-untyped, unused-ignore]
-from google.cloud.storage.retry import DEFAULT_RETRY  # type: ignore[import-untyped, unused-ignore]
 from obstore.store import GCSStore
 
 from loaders.bucket_errors import brief, by_status, changed, explain, no_bucket, refused
 from loaders.errors import AccessDenied, NotFound, ProfileError, StoreUnreachable
 from loaders.gcs_clients import GcsClients, connect, endpoint_url
+from loaders.gcs_metadata import CRC32C, HttpStatusError
 from loaders.object_keys import IMPROPER, MARKER, is_proper
 from loaders.object_stream import FEW_RETRIES, NO_RETRIES, stream
 from loaders.stored_file import Checksum, Skipped, StoredFile
 
 T = TypeVar("T")
 
-_PAGE: Final = 1000
-_FIELDS: Final = "items(name,size,updated,generation,crc32c,etag),nextPageToken"
-_CRC32C: Final = "crc32c="
 _REMEDY: Final = (
     "Give the service's account the role roles/storage.objectViewer on the bucket. The account is that of Google's "
     "Application Default Credentials: workload identity, GOOGLE_APPLICATION_CREDENTIALS or "
@@ -51,10 +46,6 @@ class GcsStore:
         self._place = self._endpoint or f"gs://{self._bucket}"
         self._connect_timeout = connect_timeout
         self._stall_timeout = stall_timeout
-        self._limits: dict[str, Any] = {
-            "timeout": (connect_timeout, stall_timeout),
-            "retry": DEFAULT_RETRY.with_delay(initial=0.2, maximum=2.0).with_timeout(connect_timeout),
-        }
         # Of its own, so that a store that stalls does not hold up everybody's disk writes.
         self._threads = ThreadPoolExecutor(4, thread_name_prefix=f"gs-{self._bucket}")
         self._connecting = threading.Lock()
@@ -62,17 +53,17 @@ class GcsStore:
 
     async def list(self) -> AsyncIterator[Sequence[StoredFile | Skipped]]:
         """All objects below the prefix; see `Store.list`."""
-        pages = await self._ask(self._pages, self.uri)
+        pages = await self._ask(lambda clients: clients.metadata.pages(self._prefix), self.uri)
         try:
             while (page := await self._ask(lambda _: next(pages, None), self.uri)) is not None:
-                yield page
+                yield [_checked(file) for file in page]
         except NotFound:
             raise no_bucket(f"gs://{self._bucket}") from None
 
     async def head(self, uri: str) -> StoredFile:
         """One object; see `Store.head`."""
         key = self._key(uri)
-        return await self._ask(lambda clients: self._metadata(clients, key), uri)
+        return await self._ask(lambda clients: clients.metadata.look(key), uri)
 
     async def read(self, file: StoredFile, start: int = 0) -> AsyncGenerator[bytes, None]:
         """The object's bytes; see `Store.read`."""
@@ -88,37 +79,9 @@ class GcsStore:
 
     async def checksum(self, file: StoredFile) -> Checksum | None:
         """The CRC32C, which GCS keeps for every object and which came with the listing."""
-        if file.etag is None or not file.etag.startswith(_CRC32C):
+        if file.etag is None or not file.etag.startswith(CRC32C):
             return None
-        return Checksum("crc32c", base64.b64decode(file.etag.removeprefix(_CRC32C)))
-
-    def _pages(self, clients: GcsClients) -> Iterator[Sequence[StoredFile | Skipped]]:
-        found = clients.metadata.list_blobs(
-            self._bucket, prefix=self._prefix or None, page_size=_PAGE, fields=_FIELDS, **self._limits
-        )
-        return ([self._entry(blob) for blob in page] for page in found.pages)
-
-    def _metadata(self, clients: GcsClients, key: str) -> StoredFile:
-        blob = storage.Blob(key, clients.metadata.bucket(self._bucket))
-        blob.reload(**self._limits)
-        return self._stored_file(blob)
-
-    def _entry(self, blob: Any) -> StoredFile | Skipped:
-        if blob.name.endswith("/"):
-            return Skipped(f"gs://{self._bucket}/{blob.name}", MARKER)
-        if not is_proper(blob.name):
-            return Skipped(f"gs://{self._bucket}/{blob.name}", IMPROPER)
-        return self._stored_file(blob)
-
-    def _stored_file(self, blob: Any) -> StoredFile:
-        return StoredFile(
-            uri=f"gs://{self._bucket}/{blob.name}",
-            size=int(blob.size),
-            modified=blob.updated.timestamp() if blob.updated else 0.0,
-            # GCS's own ETag changes with an object's metadata too; the checksum is the content's alone.
-            etag=f"{_CRC32C}{blob.crc32c}" if blob.crc32c else blob.etag,
-            version=str(blob.generation),
-        )
+        return Checksum("crc32c", base64.b64decode(file.etag.removeprefix(CRC32C)))
 
     def _key(self, uri: str) -> str:
         root = f"gs://{self._bucket}/"
@@ -160,7 +123,8 @@ class GcsStore:
 
     def _explain(self, error: Exception, what: str) -> ProfileError:
         explained = _explain(error, what, self._place)
-        if isinstance(explained, AccessDenied) and self._connected is not None and self._connected.guest:
+        connected = self._connected
+        if isinstance(explained, AccessDenied) and connected is not None and connected.guest:
             # The metadata server of a fresh pod may answer late: look for credentials again next time.
             self._connected = None
         return explained
@@ -185,10 +149,15 @@ def connect_for_writing(uri: str, endpoint: str | None, connect_timeout: float, 
 
 
 def _explain(error: Exception, what: str, place: str) -> ProfileError:
-    if isinstance(error, RetryError) and isinstance(error.cause, Exception):
-        error = error.cause
-    if isinstance(error, GoogleAPICallError):
-        return by_status(error.code, brief(error), what, place, remedy=_REMEDY)
+    if isinstance(error, HttpStatusError):
+        return by_status(error.status, brief(error), what, place, remedy=_REMEDY)
     if isinstance(error, GoogleAuthError) and not isinstance(error, TransportError):
         return refused(what, f"{_REMEDY} ({brief(error)})")
     return explain(error, what, place, remedy=_REMEDY)
+
+
+def _checked(file: StoredFile) -> StoredFile | Skipped:
+    key = file.uri.removeprefix("gs://").partition("/")[2]
+    if key.endswith("/"):
+        return Skipped(file.uri, MARKER)
+    return file if is_proper(key) else Skipped(file.uri, IMPROPER)

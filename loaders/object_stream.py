@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from obstore import GetOptions
     from obstore.store import ClientConfig, ObjectStore, RetryConfig
 
-CHUNK: Final = 2 << 20
-"""Bytes asked of the network at a time; the last chunk of an object may be shorter."""
+CHUNK: Final = 256 << 10
+"""Bytes given on at a time, the last ones of an object aside. What a broken connection takes away is at most one chunk."""
 
 NO_RETRIES: Final[RetryConfig] = {"max_retries": 0}
 """For reading: the download resumes by itself, and needs to see every broken connection to do so."""

@@ -35,16 +35,28 @@ MAX_FILE_BYTES: Final = (1 << 31) - 1
 """Protobuf's limit for one message."""
 
 _INSPECTION: Final = "inspection.json"
-# The cheapest tool of each family, run only for the derived files that it leaves.
-_MAP_TOOL: Final = {Family.OP_STATS: "kernel_stats", Family.TRACE: "trace_viewer@"}
+_KEEPS_ALL_STEPS: Final = frozenset({"kernel_stats", "pod_viewer"})
 
 Provide = Callable[[ToolJob, HostFile, Family], Awaitable[None]]
 """Sees to it that a host's derived files of a family are in this machine's file cache."""
 
 
-def entry_key(family: Family, files: Sequence[HostFile]) -> str:
-    """The key of derived files in the file cache."""
-    parts = [tasks.ENGINE, family.value, [(item.host, item.file.identity) for item in files]]
+def map_key(family: Family, item: HostFile) -> str:
+    """The key in the file cache of what one host's map leaves."""
+    return _key("map", family, item)
+
+
+def combined_key(tool: str, item: HostFile) -> str:
+    """The key in the file cache of the op stats that a tool leaves of a session with this one host.
+
+    They are not those of its map: xprof's newer tools have dropped the first and last step from them, its older ones
+    have not.
+    """
+    return _key("whole" if tool in _KEEPS_ALL_STEPS else "combined", Family.OP_STATS, item)
+
+
+def _key(kind: str, family: Family, item: HostFile) -> str:
+    parts = [tasks.ENGINE, kind, family.value, item.host, item.file.identity]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
@@ -70,7 +82,7 @@ class Parser:
         tools: list[str] = []
         modules: set[str] = set()
         for item in good:
-            async with self.cache.open_entry(entry_key(Family.HLO, [item])) as entry:
+            async with self.cache.open_entry(map_key(Family.HLO, item)) as entry:
                 if entry is None:
                     raise NotFound(f"The derived files of host '{item.host}' were evicted while in use. Try again.")
                 found = json.loads((entry / _INSPECTION).read_bytes())
@@ -84,7 +96,7 @@ class Parser:
         Raises:
             ProfileError: the file can't be had or can't be parsed.
         """
-        key = entry_key(family, [item])
+        key = map_key(family, item)
 
         async def work() -> None:
             async with self.cache.open_entry(key) as entry:
@@ -123,11 +135,14 @@ class Parser:
                 found = await self._pool.run(tasks.inspect, task, what=what)
                 text = json.dumps({"tools": found.tools, "modules": found.modules})
                 (folder / _INSPECTION).write_text(text)
+            elif family is Family.OP_STATS:
+                task = self._task("overview_page", (), job, [item], folder)
+                await self._pool.run(tasks.map_op_stats, task, what=what)
             else:
-                task = self._task(_MAP_TOOL[family], (), job, [item], folder)
+                task = self._task("trace_viewer@", (), job, [item], folder)
                 await self._pool.run(tasks.tool_data, task, what=what)
             self._sound[item.file.identity] = True
-            await self._harvest(folder, [item], family, key)
+            await self._keep(folder, _map_files(family, item, folder), key)
 
     async def _from_files(self, job: ToolJob) -> bytes:
         """One engine call on the files themselves, using and keeping derived files where there is one host."""
@@ -140,51 +155,48 @@ class Parser:
             elif job.tolerant:
                 hosts, left_out = await self._sound_hosts(job)
             await self._link_files(stack, job, hosts, folder)
-            derived = job.family in (Family.OP_STATS, Family.TRACE)
-            saved = derived and await self._link_entry(stack, job.family, hosts, folder)
+            saved = await self._link_derived(stack, job, hosts, folder)
             task = self._task(job.tool, job.parameters, job, hosts, folder, saved=saved, left_out=left_out)
             data = await self._run(task, scratch, job)
             for item in hosts:
                 self._sound[item.file.identity] = True
-            if derived and not saved:
-                await self._harvest(folder, hosts, job.family, entry_key(job.family, hosts))
+            if job.family is Family.OP_STATS and not saved:
+                await self._keep(folder, _COMBINED, combined_key(job.tool, hosts[0]))
+            elif job.family is Family.TRACE and not saved:
+                await self._keep(folder, _map_files(job.family, hosts[0], folder), map_key(job.family, hosts[0]))
             return data
 
     async def _from_maps(self, job: ToolJob, provide: Provide) -> bytes:
-        """A reduce over the hosts' derived files; the XPlane files stay away unless the tool re-reads them."""
+        """A reduce over the hosts' map outputs; the XPlane files stay away unless the tool re-reads them."""
         async with AsyncExitStack() as stack:
             scratch = await stack.enter_async_context(self.cache.scratch())
             folder = session_folder(scratch, _folder_name(job))
-            good, left_out = list(job.hosts), dict[str, str]()
-            combined = await self._link_entry(stack, job.family, good, folder)
-            if not combined:
-                good, left_out = await self._provide_all(job, job.family, provide)
-                combined = bool(left_out) and await self._link_entry(stack, job.family, good, folder)
-            training = combined and job.family is Family.OP_STATS and _is_training(folder)
-            if not combined:
-                facts = [await self._link_map(stack, item, job.family, folder) for item in good]
-                training = all(facts)
+            good, left_out = await self._provide_all(job, job.family, provide)
+            # Without saved results xprof clears its folder of op stats first, so their maps lie elsewhere; with them it
+            # would not reduce, but parse every file itself. A trace's reduce only ever reads saved tables.
+            saved = job.family is Family.TRACE
+            maps = folder if saved else scratch / "maps"
+            maps.mkdir(exist_ok=True)
+            training = all([await self._link_map(stack, item, job.family, maps) for item in good])
             if job.tool == "overview_page" and not training:
                 # Not in training: xprof reads every XSpace again, for the latency of inference requests.
                 await self._link_files(stack, job, good, folder)
             else:
                 for item in good:
                     (folder / f"{item.host}{tasks.XPLANE_SUFFIX}").touch()
+            outputs = {item.host: maps / _map_output(item, job.family) for item in good}
             task = self._task(
                 job.tool,
                 job.parameters,
                 job,
                 good,
                 folder,
-                saved=True,
-                map_outputs={} if combined else {item.host: _map_output(item, job.family) for item in good},
+                saved=saved,
+                map_outputs=outputs,
                 left_out=left_out,
                 scanned=True,
             )
-            data = await self._run(task, scratch, job)
-            if job.family is Family.OP_STATS and not combined:
-                await self._harvest(folder, good, job.family, entry_key(job.family, good))
-            return data
+            return await self._run(task, scratch, job)
 
     async def _inspection_record(self, job: ToolJob, provide: Provide) -> bytes:
         inspection, left_out = await self.inspect(job, provide)
@@ -209,7 +221,7 @@ class Parser:
             folder = session_folder(scratch, _folder_name(job))
             good = [item for item in job.hosts if item.host not in left_out]
             for item in good:
-                entry = await stack.enter_async_context(self.cache.open_entry(entry_key(Family.HLO, [item])))
+                entry = await stack.enter_async_context(self.cache.open_entry(map_key(Family.HLO, item)))
                 (folder / f"{item.host}{tasks.XPLANE_SUFFIX}").touch()
                 for source in sorted(entry.glob(f"*{tasks.HLO_SUFFIX}")) if entry else ():
                     if not (folder / source.name).exists():
@@ -231,7 +243,7 @@ class Parser:
         folder: Path,
         *,
         saved: bool = False,
-        map_outputs: dict[str, str] | None = None,
+        map_outputs: dict[str, Path] | None = None,
         left_out: dict[str, str] | None = None,
         scanned: bool = False,
     ) -> tasks.ToolTask:
@@ -305,46 +317,52 @@ class Parser:
         if failed is not None:
             raise failed
 
-    async def _link_entry(self, stack: AsyncExitStack, family: Family, hosts: Sequence[HostFile], folder: Path) -> bool:
-        """Links the derived files of this very set of hosts, if they are there."""
-        if not hosts or (family is Family.TRACE and len(hosts) > 1):
+    async def _link_derived(
+        self, stack: AsyncExitStack, job: ToolJob, hosts: Sequence[HostFile], folder: Path
+    ) -> bool:
+        """Links what an earlier call on this one host has left for the family's tools, if it is there."""
+        family = job.family
+        if family not in (Family.OP_STATS, Family.TRACE) or len(hosts) != 1:
             return False
-        entry = await stack.enter_async_context(self.cache.open_entry(entry_key(family, hosts)))
+        key = combined_key(job.tool, hosts[0]) if family is Family.OP_STATS else map_key(family, hosts[0])
+        entry = await stack.enter_async_context(self.cache.open_entry(key))
         if entry is None:
             return False
         for source in entry.iterdir():
-            name = source.name
-            os.link(source, folder / (f"{hosts[0].host}{name}" if name.endswith(".SSTABLE") else name))
+            os.link(source, folder / source.name)
         return True
 
     async def _link_map(self, stack: AsyncExitStack, item: HostFile, family: Family, folder: Path) -> bool:
-        """Links one host's derived files for a reduce; says whether its program was training."""
-        entry = await stack.enter_async_context(self.cache.open_entry(entry_key(family, [item])))
+        """Links what one host's map has left, for a reduce; says whether its program was training."""
+        entry = await stack.enter_async_context(self.cache.open_entry(map_key(family, item)))
         if entry is None:
             raise NotFound(f"The derived files of host '{item.host}' were evicted while in use. Try again.")
-        if family is Family.TRACE:
-            for suffix in tasks.TRACE_SUFFIXES:
-                os.link(entry / suffix, folder / f"{item.host}{suffix}")
-            return True
-        os.link(entry / tasks.COMBINED_OP_STATS, folder / _map_output(item, family))
-        return _is_training(entry)
+        for source in entry.iterdir():
+            if source.name != tasks.OP_STATS_FACTS:
+                os.link(source, folder / source.name)
+        return family is not Family.OP_STATS or _is_training(entry)
 
-    async def _harvest(self, folder: Path, hosts: Sequence[HostFile], family: Family, key: str) -> None:
-        """Keeps the derived files that an engine call left in its folder."""
-        if family is Family.OP_STATS:
-            names = {tasks.COMBINED_OP_STATS: tasks.COMBINED_OP_STATS, tasks.OP_STATS_FACTS: tasks.OP_STATS_FACTS}
-        elif family is Family.TRACE:
-            names = {f"{hosts[0].host}{suffix}": suffix for suffix in tasks.TRACE_SUFFIXES}
-        else:
-            names = {path.name: path.name for path in folder.glob(f"*{tasks.HLO_SUFFIX}")}
-            names[_INSPECTION] = _INSPECTION
+    async def _keep(self, folder: Path, names: Sequence[str], key: str) -> None:
+        """Moves derived files from an engine's folder into the cache, if the engine left all of them."""
         if not all((folder / name).exists() for name in names):
             return
         kept = folder.parent / "kept"
         kept.mkdir()
-        for name, target in names.items():
-            (folder / name).rename(kept / target)
+        for name in names:
+            (folder / name).rename(kept / name)
         await self.cache.publish_entry(key, kept)
+
+
+_COMBINED: Final = (tasks.COMBINED_OP_STATS, tasks.OP_STATS_FACTS)
+
+
+def _map_files(family: Family, item: HostFile, folder: Path) -> list[str]:
+    """The names of what one host's map leaves in its folder."""
+    if family is Family.HLO:
+        return [_INSPECTION, *(path.name for path in folder.glob(f"*{tasks.HLO_SUFFIX}"))]
+    if family is Family.TRACE:
+        return [f"{item.host}{suffix}" for suffix in tasks.TRACE_SUFFIXES]
+    return [_map_output(item, family), tasks.OP_STATS_FACTS]
 
 
 def _with_record(task: tasks.ToolTask, record: Path) -> tasks.ToolTask:

@@ -64,7 +64,7 @@ class Store(Protocol):
         """
 
     def read(self, file: StoredFile, start: int = 0) -> AsyncGenerator[bytes, None]:
-        """The bytes of exactly this file from offset `start`, a few MiB at a time; the chunks have the buffer protocol.
+        """The bytes of exactly this file from offset `start`, in chunks; they have the buffer protocol.
 
         One attempt: a broken or stalled connection is for the caller to resume from where it got to.
 

@@ -32,6 +32,8 @@ class Fault:
     """Delay before the request is passed on (latency)."""
     hook: Callable[[], None] | None = None
     """Called in the proxy's thread when the fault strikes, before anything else (any action)."""
+    quiet: int = 0
+    """How many of those requests see nothing of it."""
     struck: int = 0
 
 
@@ -59,6 +61,7 @@ class FaultyProxy:
     faults: list[Fault] = field(default_factory=list)
     down: bool = False
     """Connections are closed as soon as they are made."""
+    connections: int = 0
 
     def __enter__(self) -> FaultyProxy:
         self._loop = asyncio.new_event_loop()
@@ -97,9 +100,12 @@ class FaultyProxy:
         """Wait before passing a request on."""
         return self._order(Fault("latency", frozenset(kinds), times, seconds=seconds))
 
-    def before(self, hook: Callable[[], None], *kinds: Kind) -> Fault:
-        """Call a function before the next request is passed on, as another client of the store would get in between."""
-        return self._order(Fault("latency", frozenset(kinds), 1, hook=hook))
+    def before(self, hook: Callable[[], None], *kinds: Kind, skip: int = 0) -> Fault:
+        """Call a function before one request is passed on, as another client of the store would get in between.
+
+        `skip` is how many requests of the kinds go through first.
+        """
+        return self._order(Fault("latency", frozenset(kinds), skip + 1, hook=hook, quiet=skip))
 
     def heal(self) -> None:
         """Forget all faults, and the counts."""
@@ -126,6 +132,7 @@ class FaultyProxy:
         assert task is not None
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        self.connections += 1
         try:
             if not self.down:
                 await self._relay(reader, writer)
@@ -201,7 +208,7 @@ class FaultyProxy:
         striking = [fault for fault in self.faults if fault.struck < fault.times and kind in (fault.kinds or {kind})]
         for fault in striking:
             fault.struck += 1
-        return striking
+        return [fault for fault in striking if fault.struck > fault.quiet]
 
 
 def _kind(method: str, target: str) -> Kind:

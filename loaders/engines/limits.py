@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
 import signal
+import socket
+import struct
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -15,6 +18,10 @@ EXIT_OUT_OF_MEMORY: Final = 86
 """The exit status of a process that stopped itself because it went over its memory limit."""
 
 _PR_SET_PDEATHSIG: Final = 1
+_CLONE_NEWUSER: Final = 0x10000000
+_CLONE_NEWNET: Final = 0x40000000
+_SIOCSIFFLAGS: Final = 0x8914
+_IFF_UP: Final = 1
 _POLL_SECONDS: Final = 0.02
 # What an engine's process may see of our environment: no credentials, no proxies.
 _KEPT_VARIABLES: Final = frozenset(
@@ -23,15 +30,35 @@ _KEPT_VARIABLES: Final = frozenset(
 
 
 def enter_child() -> None:
-    """Prepares a fresh engine process: it dies with its parent, is the kernel's first choice when memory runs out,
-    and has neither credentials nor proxies in its environment."""
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    """Prepares a fresh engine process: it dies with its parent, is the kernel's first choice when memory runs out, has
+    neither credentials nor proxies in its environment, and no network but a loopback of its own where that is allowed.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    _leave_network(libc)
     for name in list(os.environ):
         if name not in _KEPT_VARIABLES and not name.startswith(("LC_", "PYTHON")):
             del os.environ[name]
     # Not every container allows it, and the memory limit holds without.
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
+
+
+def _leave_network(libc: ctypes.CDLL) -> None:
+    """Moves this process into a network namespace with nothing but loopback, as root or in a user namespace.
+
+    Containers often forbid both; the engine then keeps the container's network.
+    """
+    user, group = os.getuid(), os.getgid()
+    if libc.unshare(_CLONE_NEWNET) != 0:
+        if libc.unshare(_CLONE_NEWUSER | _CLONE_NEWNET) != 0:
+            return
+        # Files that the engine makes need an owner that the new user namespace knows.
+        Path("/proc/self/setgroups").write_text("deny")
+        Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
+        Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
+        fcntl.ioctl(control, _SIOCSIFFLAGS, struct.pack("16sh", b"lo", _IFF_UP))
 
 
 @contextmanager

@@ -40,8 +40,8 @@ class ToolTask:
     """Where the answer goes as a record; None drops it, for a map."""
     saved: bool = False
     """Whether the derived files in the folder are to be used."""
-    map_outputs: Mapping[str, str] = field(default_factory=dict)
-    """The file that each host's map has left in the folder, for a reduce."""
+    map_outputs: Mapping[str, Path] = field(default_factory=dict)
+    """The file that each host's map has left, for a reduce."""
     scan: tuple[str, ...] = ()
     """Hosts whose files have not been scanned before."""
     left_out: tuple[tuple[str, str], ...] = ()
@@ -67,6 +67,13 @@ def tool_data(task: ToolTask) -> RecordHeader:
     from loaders.engines import xprof
 
     return xprof.tool_data(task)
+
+
+def map_op_stats(task: ToolTask) -> None:
+    """See `loaders.engines.xprof.map_op_stats`."""
+    from loaders.engines import xprof
+
+    xprof.map_op_stats(task)
 
 
 def scan(path: Path) -> None:

@@ -15,9 +15,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import grpc
 from xprof.convert import _pywrap_profiler_plugin, counter_extractor, raw_to_tool_data
 from xprof.protobuf import op_stats_pb2
 
+from loaders.engines.bridge import MapBridge
 from loaders.engines.left_out import mention_left_out
 from loaders.engines.tasks import (
     COMBINED_OP_STATS,
@@ -29,6 +31,7 @@ from loaders.engines.tasks import (
     ToolTask,
 )
 from loaders.engines.tiny_xspace import tiny_xspace
+from loaders.engines.worker import MapWorker
 from loaders.errors import BadParameter, EngineFailed, InvalidProfile, NotFound
 from loaders.records import RecordHeader, record_bytes
 from loaders.tools import ALL_HOSTS, TOOLS, Family
@@ -61,13 +64,13 @@ def tool_data(task: ToolTask) -> RecordHeader:
     started = time.monotonic()
     _scan(task)
     if len(task.hosts) > 1:
-        outputs = {_path(task, host): task.folder / name for host, name in task.map_outputs.items()}
+        outputs = {_path(task, host): output for host, output in task.map_outputs.items()}
         with _bridge().offering(outputs):
             data, content_type = _convert(task)
     else:
         data, content_type = _convert(task)
     if TOOLS[task.tool].family is Family.OP_STATS:
-        _note_op_stats_facts(task.folder)
+        _note_op_stats_facts(task.folder / COMBINED_OP_STATS)
     data = mention_left_out(task.tool, data, dict(task.left_out))
     header = RecordHeader(
         content_type=content_type,
@@ -82,6 +85,24 @@ def tool_data(task: ToolTask) -> RecordHeader:
     return header
 
 
+def map_op_stats(task: ToolTask) -> None:
+    """Makes one host's `<host>.op_stats_v2.pb`, the map that every op stats tool of a session reduces.
+
+    It is not what a session of that host alone leaves: there, xprof has dropped the first and last step already.
+
+    Raises:
+        InvalidProfile: the file is not a whole XSpace.
+        EngineFailed: xprof says why it cannot answer.
+    """
+    _scan(task)
+    [host] = task.hosts
+    try:
+        output = _worker().map_host(_path(task, host), "overview_page")
+    except grpc.RpcError as error:
+        raise _failure(task, str(error.details())) from None
+    _note_op_stats_facts(output)
+
+
 def self_test(folder: Path) -> int:
     """Parses a tiny XSpace made on the spot and returns the bytes of its trace, to show that the engine works here."""
     (folder / f"self-test{XPLANE_SUFFIX}").write_bytes(tiny_xspace())
@@ -93,11 +114,13 @@ def self_test(folder: Path) -> int:
 
 
 @cache
-def _bridge() -> Any:
-    # grpc takes 0.2 s to import and starts threads: only a process that reduces pays for it.
-    from loaders.engines.bridge import MapBridge
-
+def _bridge() -> MapBridge:
     return MapBridge()
+
+
+@cache
+def _worker() -> MapWorker:
+    return MapWorker()
 
 
 def _path(task: ToolTask, host: str) -> Path:
@@ -199,9 +222,9 @@ def _failure(task: ToolTask, message: str) -> Exception:
     return NotFound(f"xprof has no data for {task.tool} in {where}.")
 
 
-def _note_op_stats_facts(folder: Path) -> None:
+def _note_op_stats_facts(op_stats: Path) -> None:
     """Notes beside fresh op stats whether the program was training."""
-    combined, facts = folder / COMBINED_OP_STATS, folder / OP_STATS_FACTS
-    if combined.exists() and not facts.exists():
-        stats = op_stats_pb2.OpStats.FromString(combined.read_bytes())
+    facts = op_stats.parent / OP_STATS_FACTS
+    if op_stats.exists() and not facts.exists():
+        stats = op_stats_pb2.OpStats.FromString(op_stats.read_bytes())
         facts.write_text(json.dumps({"is_training": bool(stats.run_environment.is_training)}))

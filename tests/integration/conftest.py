@@ -31,6 +31,7 @@ def log_root(tmp_path_factory: pytest.TempPathFactory, cpu_session: Path) -> Pat
             add_session(root, kind, "two", {f"{kind}-host-{i}": profile for i in range(2)})
             add_session(root, kind, "four", {f"{kind}-host-{i}": profile for i in range(4)})
     bad = add_session(root, "bad", "mixed", {"good-0": good, "good-1": good})
+    add_session(root, "bad", "pair", {"good-0": good, "good-1": good})
     (bad / "truncated.xplane.pb").write_bytes(good.read_bytes()[: good.stat().st_size // 2])
     for name, content in (("empty", b""), ("text", b'{"traceEvents": []}')):
         folder = add_session(root, "bad", name, {})

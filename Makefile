@@ -35,7 +35,7 @@ help:
 
 $(CREATED):
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' || { \
-	  echo "XProf hosting needs Python 3.11 to 3.13, but '$(PYTHON)' is $$($(PYTHON) -V 2>&1 || true)." \
+	  echo "XProf hosting needs Python 3.11 to 3.13, but '$(PYTHON)' is $$($(PYTHON) -V 2>/dev/null || echo missing)." \
 	       "Name another one: make PYTHON=python3.12 …" >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
 	  package=$$($(PYTHON) -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])'); \

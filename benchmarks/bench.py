@@ -175,13 +175,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="one session, each thing once or a few times")
     parser.add_argument("--markdown", action="store_true", help="print Markdown tables")
     parser.add_argument(
-        "--minutes", type=float, default=25, help="what is not measured by then is left out (default 25)"
+        "--minutes", type=float, default=40, help="what is not measured by then is left out (default 40)"
     )
     parser.add_argument("--folder", type=Path, help="where to put the files, about 1 GB (default: a temporary folder)")
     options = parser.parse_args(arguments)
     started = time.monotonic()
     ends = started + options.minutes * 60
-    plan = Plan(1, 5, 2, 30, ends) if options.quick else Plan(3, 15, 4, 60, ends)
+    plan = Plan(1, 3, 1, 30, ends) if options.quick else Plan(2, 9, 2, 60, ends)
     with tempfile.TemporaryDirectory(prefix="xprof-hosting-bench-", dir=options.folder) as folder:
         _progress("making the sessions")
         workloads = make_workloads(Path(folder) / "sessions", options.quick)

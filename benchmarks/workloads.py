@@ -31,11 +31,11 @@ def make_workloads(folder: Path, quick: bool) -> list[Workload]:
     if GPU.is_file() and TPU.is_file():
         wanted = [("GPU 1x79 MB", GPU, 1, 79), ("TPU 1x81 MB", TPU, 1, 81), ("TPU 4x40 MB", TPU, 4, 40)]
         if quick:
-            wanted = [("TPU 2x20 MB", TPU, 2, 20)]
+            wanted = [("TPU 2x8 MB", TPU, 2, 8)]
     else:
         print(f"{PROFILES} is missing: measuring on a capture from the CPU instead.", flush=True)
         source = capture_demo_session(folder) / f"demo-host-0{SUFFIX}"
-        wanted = [("CPU 2x20 MB", source, 2, 20)]
+        wanted = [("CPU 2x8 MB", source, 2, 8)]
     workloads = []
     for name, source, hosts, megabytes in wanted:
         names = [f"host-{index}" for index in range(hosts)]

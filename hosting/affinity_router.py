@@ -27,7 +27,7 @@ def _score(key: str, slot: str) -> int:
 class AffinityRouter(LocalityMixin, RequestRouter):
     """Sends a call with `session_id` to the replica that owns it; to the next one after `spill_after_s` of waiting.
 
-    Not first in, first out: Ray's mixin of that name hands the replica picked for one key to whichever request is oldest.
+    Not first in, first out: Ray's mixin of that name hands the replica picked for one key to the oldest request.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -47,8 +47,8 @@ class AffinityRouter(LocalityMixin, RequestRouter):
         self._spill_after_s = float(kwargs.get("spill_after_s", self._spill_after_s))
         self._max_routing_tasks = int(kwargs.get("max_routing_tasks", self._max_routing_tasks))
 
-    # Ray Serve 2.60 indexes waiting requests by the id of the request they came from, which concurrent calls made inside
-    # one request share: all but one would wait for ever. The metadata object is each call's own.
+    # Ray Serve 2.60 indexes waiting requests by the id of the request they came from, which concurrent calls made
+    # inside one request share: all but one would wait for ever. The metadata object is each call's own.
     def _add_pending_request_to_indices(self, pending_request: PendingRequest) -> None:
         self._by_metadata[id(pending_request.metadata)] = pending_request
 

@@ -20,6 +20,11 @@ NAME: Final = "xprof-hosting"
 # send it to a shard that does not hold its files.
 _ONGOING: Final = 10_000
 
+# Ray types its settings' constructor as taking dictionaries only.
+_ROUTER: Final[RequestRouterConfig] = RequestRouterConfig.model_validate(
+    {"request_router_class": AffinityRouter, "initial_backoff_s": 0.01, "max_backoff_s": 0.1}
+)
+
 
 def application(settings: Settings) -> Application:
     """The application with these settings, ready for `serve.run`."""
@@ -36,11 +41,7 @@ def application(settings: Settings) -> Application:
         num_replicas=settings.shards,
         max_ongoing_requests=_ONGOING,
         ray_actor_options={"num_cpus": 0.1},
-        request_router_config=RequestRouterConfig(  # type: ignore[arg-type]
-            request_router_class=AffinityRouter,
-            initial_backoff_s=0.01,
-            max_backoff_s=0.1,
-        ),
+        request_router_config=_ROUTER,
         health_check_period_s=5,
         graceful_shutdown_timeout_s=20,
         graceful_shutdown_wait_loop_s=0.5,

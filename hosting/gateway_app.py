@@ -10,11 +10,11 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 
 from hosting import health_routes, ui_pages, ui_routes, v1_routes
-from hosting.logs import request_id
-from hosting.pages import error_page
+from hosting.pages import PAGE_HEADERS, error_page
 from hosting.request_scope import RequestScope
 from hosting.services import Services
 from loaders.errors import ProfileError
+from loaders.request_context import request_id
 
 _TITLES = {
     400: "That address is not understood",
@@ -80,5 +80,5 @@ def _answer(request: Request, status: int, code: str, sentence: str, headers: di
         return JSONResponse(body, status, headers)
     if request.headers.get("sec-fetch-dest") == "document":
         page = error_page(status, _TITLES.get(status, "Something went wrong"), sentence, request_id.get())
-        return HTMLResponse(page, status, headers)
+        return HTMLResponse(page, status, {**headers, **PAGE_HEADERS})
     return PlainTextResponse(sentence, status, headers)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import logging
-from contextvars import ContextVar
 from logging.handlers import WatchedFileHandler
 from pathlib import Path
 
 from pythonjsonlogger.json import JsonFormatter
 
-request_id: ContextVar[str] = ContextVar("request_id", default="")
-"""The request that the running code works for; set at the gateway and again in the shard, and sent to the engine."""
+from loaders.request_context import request_id
 
 
 class _RequestIdFilter(logging.Filter):
@@ -28,7 +26,7 @@ def configure_logs(role: str, level: str, folder: Path | None) -> None:
     """Sends this process's log lines to stderr and, where a folder is given, to `<folder>/xprof-hosting.jsonl`.
 
     Args:
-        role: `gateway`, `shard`, `catalog` or `serve`; a field of every line.
+        role: `gateway`, `shard`, `engine`, `catalog` or `serve`; a field of every line.
         level: least level, in lower case.
     """
     handlers: list[logging.Handler] = [logging.StreamHandler()]

@@ -41,6 +41,7 @@ MAPS: Final = Counter(
 DOWNLOADS: Final = Counter(
     "xprof_hosting_downloads", "Files brought from a store, by outcome.", ("outcome",), registry=REGISTRY
 )
+DOWNLOADS.labels("ok")  # there from the start, so that a rate over it is
 DOWNLOAD_BYTES: Final = Counter("xprof_hosting_download_bytes", "Bytes read from stores.", registry=REGISTRY)
 CACHE_BYTES: Final = Gauge("xprof_hosting_cache_bytes", "Bytes in the machine's file cache.", registry=REGISTRY)
 SESSIONS: Final = Gauge("xprof_hosting_sessions", "Sessions in the catalog.", registry=REGISTRY)

@@ -12,7 +12,7 @@ from typing import Final
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hosting import metrics
-from hosting.logs import request_id
+from loaders.request_context import request_id
 
 _log = logging.getLogger(__name__)
 _SLASHES: Final = re.compile(r"/{2,}")
@@ -49,7 +49,9 @@ class RequestScope:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message["headers"] = [*message.get("headers", []), (b"x-request-id", identity.encode())]
+                # Ray Serve's proxies give every request an id and answer with it themselves.
+                if not given:
+                    message["headers"] = [*message.get("headers", []), (b"x-request-id", identity.encode())]
             await send(message)
 
         try:

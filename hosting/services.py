@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -101,7 +100,7 @@ def _restat(job: ToolJob) -> ToolJob:
             hosts.append(item)
             continue
         try:
-            hosts.append(HostFile(item.host, StoredFile.from_stat(path, os.stat(path))))
+            hosts.append(HostFile(item.host, StoredFile.from_stat(path, path.stat())))
         except FileNotFoundError:
             raise NotFound(f"The file of host '{item.host}' in session '{job.session}' is gone.") from None
     return replace(job, hosts=tuple(hosts))

@@ -5,26 +5,28 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-from pathlib import Path
 import sys
 import time
+from functools import partial
+from pathlib import Path
 from typing import Any
 
-from loaders.file_cache import DownloadReport, FileCache
 from ray import serve
 
 from hosting import metrics
 from hosting.affinity_router import SLOT_FIELD
-from hosting.logs import configure_logs, request_id
+from hosting.logs import configure_logs
 from hosting.replies import EntryReply, MapReply, RecordReply, as_array
 from hosting.settings import Settings, store_options
 from hosting.shard_client import ShardClient
 from loaders.engines import tasks
 from loaders.engines.pool import EnginePool, session_folder
 from loaders.errors import NotFound, ObjectChanged, ProfileError
+from loaders.file_cache import DownloadReport, FileCache
 from loaders.jobs import ToolJob
 from loaders.log_roots import parse_log_roots
 from loaders.parser import Parser, map_key
+from loaders.request_context import request_id
 from loaders.result_store import ResultStore
 from loaders.sessions import HostFile
 from loaders.single_flight import SingleFlight
@@ -47,7 +49,8 @@ class Shard:
         options = store_options()
         self._stores = {root.name: open_store(root.uri, options) for root in parse_log_roots(settings.logdir)}
         self._cache = FileCache(settings.state_dir / "cache", settings.cache_bytes, on_download=_count_download)
-        self._pool = EnginePool(settings.engine_limits)
+        engine_logs = partial(configure_logs, "engine", settings.log_level, settings.state_dir / "logs")
+        self._pool = EnginePool(settings.engine_limits, engine_logs)
         self._parser = Parser(self._cache, self._pool, lambda root: self._stores[root])
         self._results = ResultStore(settings.results_uri, options, max_bytes=settings.results_bytes)
         self._flight: SingleFlight[tuple[str, memoryview]] = SingleFlight()

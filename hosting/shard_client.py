@@ -9,10 +9,10 @@ from ray.exceptions import RayActorError
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 from ray.serve.handle import DeploymentHandle
 
-from hosting.logs import request_id
 from hosting.replies import EntryReply, MapReply, RecordReply
 from loaders.errors import Overloaded, ShardLost, StoreUnreachable
 from loaders.jobs import ToolJob, host_affinity
+from loaders.request_context import request_id
 from loaders.sessions import HostFile
 from loaders.tools import Family
 

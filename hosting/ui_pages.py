@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
-from hosting.pages import near_names, no_sessions_page, not_found_page
+from hosting.pages import PAGE_HEADERS, near_names, no_sessions_page, not_found_page
 from hosting.services import services_of
 from hosting.session_scope import any_root, find_session, path_parameter, sessions_in_scope
 from hosting.ui_routes import PREFIX
@@ -34,7 +34,7 @@ async def page(request: Request) -> Response:
     if not snapshot.sessions and not path_parameter(request):
         status = 503 if any_root(snapshot, "unreachable") else 403 if any_root(snapshot, "forbidden") else 200
         refreshing = any(root.status == "listing" for root in snapshot.roots)
-        return HTMLResponse(no_sessions_page(snapshot.roots, refreshing), status)
+        return HTMLResponse(no_sessions_page(snapshot.roots, refreshing), status, dict(PAGE_HEADERS))
     return _asset(request, "index.html")
 
 
@@ -72,7 +72,7 @@ def _dead_link(snapshot: Snapshot, request: Request, path: str) -> Response | No
         scope = sessions_in_scope(snapshot, request)
     except (NotFound, BadParameter) as error:
         what = f"Session {path_parameter(request)}"
-        return HTMLResponse(not_found_page(what, str(error), home=home), 404)
+        return HTMLResponse(not_found_page(what, str(error), home=home), 404, dict(PAGE_HEADERS))
     run = given.get("run", "").rstrip("/")
     if not run:
         return None
@@ -81,7 +81,7 @@ def _dead_link(snapshot: Snapshot, request: Request, path: str) -> Response | No
         near = near_names(run, [found.name for found in scope])
         detail = "It may have been deleted or renamed, or not be listed yet: new sessions appear within a minute."
         links = [(name, f"{home}?run={quote(name, safe='')}") for name in near]
-        return HTMLResponse(not_found_page(f"Session {run}", detail, links, home=home), 404)
+        return HTMLResponse(not_found_page(f"Session {run}", detail, links, home=home), 404, dict(PAGE_HEADERS))
     known = {item.host for item in session.hosts} | {ALL_HOSTS}
     hosts = given.get("hosts", "")
     asked = [given.get("host", ""), *([hosts] if hosts in known else hosts.split(","))]
@@ -90,7 +90,7 @@ def _dead_link(snapshot: Snapshot, request: Request, path: str) -> Response | No
             near = near_names(host, known) or sorted(known - {ALL_HOSTS})[:5]
             links = [(name, f"{home}?run={quote(run, safe='')}&host={quote(name, safe='')}") for name in near]
             detail = f"Session {run} has {len(known) - 1} hosts, and none of this name."
-            return HTMLResponse(not_found_page(f"Host {host}", detail, links, home=home), 404)
+            return HTMLResponse(not_found_page(f"Host {host}", detail, links, home=home), 404, dict(PAGE_HEADERS))
     return None
 
 

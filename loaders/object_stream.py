@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import obstore
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from obstore.store import ClientConfig, ObjectStore, RetryConfig
 
 CHUNK: Final = 256 << 10
-"""Bytes given on at a time, the last ones of an object aside. What a broken connection takes away is at most one chunk."""
+"""Bytes given on at a time, the last ones of an object aside: what a broken connection loses is less than that."""
 
 NO_RETRIES: Final[RetryConfig] = {"max_retries": 0}
 """For reading: the download resumes by itself, and needs to see every broken connection to do so."""
@@ -48,7 +48,8 @@ async def stream(
         ObjectChanged: the store sends another object all the same.
         Exception: whatever obstore raises.
     """
-    options: GetOptions = {**pin}
+    # obstore wants what is not known left out.
+    options: Any = {name: value for name, value in pin.items() if value is not None}
     if start:
         if start >= file.size:
             return

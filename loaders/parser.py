@@ -1,9 +1,9 @@
 """Turning host files into tool data on this machine: file cache → engine process → record.
 
 Derived files (op stats, converted traces, HLO protos) are kept in the file cache under keys made of the engine's
-version and the source files' identities, so that the second tool of a session does not parse its files again. Every engine call
-works in a scratch folder of its own, with links to what it needs; nothing is shared between calls and nothing is left
-behind by one that dies.
+version and the source files' identities, so that the second tool of a session does not parse its files again. Every
+engine call works in a scratch folder of its own, with links to what it needs; nothing is shared between calls and
+nothing is left behind by one that dies.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import logging
 import os
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
@@ -34,6 +35,7 @@ from loaders.tools import INSPECTION, Family, order_tools
 MAX_FILE_BYTES: Final = (1 << 31) - 1
 """Protobuf's limit for one message."""
 
+_log = logging.getLogger(__name__)
 _INSPECTION: Final = "inspection.json"
 _KEEPS_ALL_STEPS: Final = frozenset({"kernel_stats", "pod_viewer"})
 
@@ -143,6 +145,7 @@ class Parser:
                 await self._pool.run(tasks.tool_data, task, what=what)
             self._sound[item.file.identity] = True
             await self._keep(folder, _map_files(family, item, folder), key)
+            _log.info("mapped a host", extra={"work": what, "source_bytes": item.file.size})
 
     async def _from_files(self, job: ToolJob) -> bytes:
         """One engine call on the files themselves, using and keeping derived files where there is one host."""
@@ -317,9 +320,7 @@ class Parser:
         if failed is not None:
             raise failed
 
-    async def _link_derived(
-        self, stack: AsyncExitStack, job: ToolJob, hosts: Sequence[HostFile], folder: Path
-    ) -> bool:
+    async def _link_derived(self, stack: AsyncExitStack, job: ToolJob, hosts: Sequence[HostFile], folder: Path) -> bool:
         """Links what an earlier call on this one host has left for the family's tools, if it is there."""
         family = job.family
         if family not in (Family.OP_STATS, Family.TRACE) or len(hosts) != 1:

@@ -1,4 +1,4 @@
-"""The bridge between XProf's reduce and our maps: a loopback server of XProf's worker service inside the reduce process.
+"""The bridge between XProf's reduce and our maps: XProf's worker service on loopback, inside the reduce's process.
 
 XProf's reduce asks a worker for each host's map output. The shards have made those outputs before the reduce starts, so
 that a reduce never holds a process while it waits for one; the bridge only answers with their paths.

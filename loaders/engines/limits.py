@@ -72,7 +72,7 @@ def memory_limit(max_bytes: int) -> Iterator[None]:
     page = os.sysconf("SC_PAGE_SIZE")
 
     def watch() -> None:
-        with open("/proc/self/statm", "rb", buffering=0) as statm:
+        with Path("/proc/self/statm").open("rb", buffering=0) as statm:
             while not done.wait(_POLL_SECONDS):
                 statm.seek(0)
                 if int(statm.read().split()[1]) * page > max_bytes:

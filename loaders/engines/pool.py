@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import resource
 import signal
+import time
 from collections.abc import Callable
 from concurrent.futures import CancelledError
 from dataclasses import dataclass
@@ -16,6 +19,7 @@ from pebble import ProcessExpired, ProcessPool
 
 from loaders.engines import limits
 from loaders.errors import DeadlineExceeded, DiskFull, EngineCrashed, OutOfMemory, ProfileError
+from loaders.request_context import request_id
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -44,15 +48,19 @@ class EnginePool:
     without side effects, or have no `__file__`, since multiprocessing imports it again in each child.
     """
 
-    def __init__(self, bounds: EngineLimits) -> None:
+    def __init__(self, bounds: EngineLimits, initialize: Callable[[], None] | None = None) -> None:
+        """`initialize` is called first in every child, as to set up its logs; it must be picklable."""
         self.bounds = bounds
         self.running = 0
+        # Before the fork server loads the engine: it tells some 40 lines a call otherwise.
+        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
         context = get_context("forkserver")
         context.set_forkserver_preload(_PRELOADED)
         self._pool = ProcessPool(
             max_workers=bounds.processes,
             max_tasks=bounds.tasks_per_process,
-            initializer=limits.enter_child,
+            initializer=_begin,
+            initargs=(initialize,),
             context=context,
         )
 
@@ -83,7 +91,9 @@ class EnginePool:
     async def _once(self, function: Callable[..., T], args: tuple[object, ...], what: str, deadline: float | None) -> T:
         seconds = deadline or self.bounds.deadline
         self.running += 1
-        future = self._pool.schedule(_limited, args=(self.bounds.memory_bytes, function, *args), timeout=seconds)
+        future = self._pool.schedule(
+            _limited, args=(self.bounds.memory_bytes, request_id.get(), function, *args), timeout=seconds
+        )
         try:
             return await asyncio.wrap_future(future)
         except asyncio.CancelledError:
@@ -133,9 +143,25 @@ class EnginePool:
         await asyncio.to_thread(self._pool.join)
 
 
-def _limited(memory_bytes: int, function: Callable[..., T], *args: object) -> T:
-    with limits.memory_limit(memory_bytes):
-        return function(*args)
+def _begin(initialize: Callable[[], None] | None) -> None:
+    limits.enter_child()
+    if initialize is not None:
+        initialize()
+
+
+def _limited(memory_bytes: int, request: str, function: Callable[..., T], *args: object) -> T:
+    request_id.set(request)
+    started = time.monotonic()
+    outcome = "failed"
+    try:
+        with limits.memory_limit(memory_bytes):
+            result = function(*args)
+        outcome = "done"
+        return result
+    finally:
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        seconds = round(time.monotonic() - started, 3)
+        _log.info("engine call %s", outcome, extra={"call": function.__name__, "seconds": seconds, "peak_bytes": peak})
 
 
 def session_folder(scratch: Path, name: str) -> Path:

@@ -58,7 +58,15 @@ class Tree:
 
 
 @pytest.fixture(scope="session")
-def tree(tmp_path_factory: pytest.TempPathFactory, cpu_session: Path) -> Tree:
+def chromium_path() -> str:
+    """Debian's Chromium; skips where it is missing, before anything is captured or served."""
+    if not Path(CHROMIUM).exists():
+        pytest.skip("chromium is missing: apt-get install chromium")
+    return CHROMIUM
+
+
+@pytest.fixture(scope="session")
+def tree(chromium_path: str, tmp_path_factory: pytest.TempPathFactory, cpu_session: Path) -> Tree:
     """Real TPU and GPU profiles, or where they are missing the CPU's in their place."""
     root = tmp_path_factory.mktemp("log_root")
     hosts = {path.name.removesuffix(".xplane.pb"): path for path in sorted(cpu_session.glob("*.xplane.pb"))}
@@ -91,12 +99,10 @@ def service(tree: Tree, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Se
 
 # One module long: while Playwright runs, asyncio takes its loop for the running one, and async tests cannot start.
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """Debian's Chromium."""
-    if not Path(CHROMIUM).exists():
-        pytest.skip("chromium is missing: apt-get install chromium")
+def browser(chromium_path: str) -> Iterator[Browser]:
+    """Chromium, running."""
     with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        chromium = playwright.chromium.launch(executable_path=chromium_path, args=FLAGS)
         yield chromium
         chromium.close()
 
@@ -172,7 +178,7 @@ class Ui:
 
 
 @pytest.fixture
-def ui(service: ServiceProcess, browser: Browser, tmp_path: Path) -> Iterator[Ui]:
+def ui(browser: Browser, service: ServiceProcess, tmp_path: Path) -> Iterator[Ui]:
     """A fresh tab with an empty cache. Errors in the page, but for those known upstream, fail the test at its end."""
     expect.set_options(timeout=PATIENCE)
     context = browser.new_context(viewport={"width": 1500, "height": 900})

@@ -126,7 +126,12 @@ def test_no_parameter_reads_outside_the_log_roots(client: httpx.Client, log_root
         ):
             answer = client.get(f"{API}data", params=query)
             assert answer.status_code in (400, 404), (query, answer.status_code, answer.text[:200])
-    for path in ("..%2f..%2f..%2fetc%2fpasswd", "%2e%2e/%2e%2e/etc/passwd", "%252e%252e%252fetc%252fpasswd", "/etc/passwd"):
+    for path in (
+        "..%2f..%2f..%2fetc%2fpasswd",
+        "%2e%2e/%2e%2e/etc/passwd",
+        "%252e%252e%252fetc%252fpasswd",
+        "/etc/passwd",
+    ):
         answer = client.get(f"{API}{path}")
         assert "root:" not in answer.text
 

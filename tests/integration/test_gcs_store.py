@@ -213,7 +213,7 @@ async def test_a_store_that_is_down_is_unreachable_and_named(proxy: FaultyProxy,
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         nobody = open_store("gs://logs", options(f"127.0.0.1:{free.getsockname()[1]}"))
-        with pytest.raises(StoreUnreachable, match="127.0.0.1"):
+        with pytest.raises(StoreUnreachable, match=r"127\.0\.0\.1"):
             await listing(nobody)
 
 
@@ -317,6 +317,24 @@ async def test_an_object_replaced_between_two_attempts_is_never_mixed(
     assert await fetch(cache, await the_file(store), store) == other
 
 
+async def test_a_store_that_sends_another_generation_than_it_was_asked_for_is_not_believed(
+    store: Store, cache: FileCache
+) -> None:
+    file = await the_file(store)
+    other = replace(file, version=None)
+    with pytest.raises(ObjectChanged):
+        await fetch(cache, replace(other, size=file.size + 1), store)
+    real = obstore.get_async
+
+    async def ignore_version(objects: Any, key: str, *, options: Any) -> Any:
+        return await real(objects, key, options={})
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(obstore, "get_async", ignore_version)
+        with pytest.raises(ObjectChanged):
+            await fetch(cache, replace(file, version="1"), store)
+
+
 async def test_an_object_that_vanishes_is_not_found(store: Store, cache: FileCache, emulator: GcsEmulator) -> None:
     file = await the_file(store)
     emulator.delete(BUCKET, KEY)
@@ -341,10 +359,10 @@ async def test_files_of_a_session_are_fetched_side_by_side(
         emulator.upload(BUCKET, f"side/{i}", DATA[:1000])
     store = open_store(f"gs://{BUCKET}/side", options(proxy.url))
     found = [entry for entry in await listing(store) if isinstance(entry, StoredFile)]
-    proxy.latency(0.3, "get")
+    proxy.latency(0.4, "get")
     started = time.monotonic()
     assert await asyncio.gather(*(fetch(cache, file, store) for file in found)) == [DATA[:1000]] * 4
-    assert time.monotonic() - started < 0.9
+    assert time.monotonic() - started < 1.5
 
 
 async def test_a_bucket_is_the_same_after_everything(proxy: FaultyProxy, store: Store, cache: FileCache) -> None:
@@ -435,7 +453,7 @@ async def test_a_process_killed_midway_does_not_keep_the_others_from_the_file(
     await go(child)
     part = tmp_path / "cache/files"
     async with asyncio.timeout(10):
-        while not list(part.glob("*.part")):
+        while not list(part.glob("*.part")):  # noqa: ASYNC110 - another process makes it
             await asyncio.sleep(0.02)
     child.send_signal(signal.SIGKILL)
     await child.wait()

@@ -100,7 +100,9 @@ def _variants(stock: httpx.Client, run: str, tool: str, host: str) -> list[dict[
         text = stock.get(
             f"{API}data", params={"run": run, "tag": tool, "host": host, **named, "type": "short_txt"}
         ).text
-        node = next((line.split("ROOT ")[1].split(" ")[0].lstrip("%") for line in text.splitlines() if "ROOT " in line), "")
+        node = next(
+            (line.split("ROOT ")[1].split(" ")[0].lstrip("%") for line in text.splitlines() if "ROOT " in line), ""
+        )
         graph: dict[str, Any] = {**named, "node_name": node, "type": "graph", "format": "html", "graph_width": "3"}
         variants += [graph, {**named, "node_name": node, "type": "adj_nodes"}]
     return variants

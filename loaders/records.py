@@ -1,7 +1,7 @@
 """The form in which tool data is kept and sent: one byte string with a small header and each encoding's bytes.
 
-Layout: `b"XPH1"`, the header's length (4 bytes, little endian), the header (JSON, UTF-8), then the encodings' bytes in
-the header's order. Every encoding carries a CRC-32, so a damaged record is found out and made again.
+Layout: `b"XPH1"`, the header's length and CRC-32 (4 bytes each, little endian), the header (JSON, UTF-8), then the
+encodings' bytes in the header's order. Every encoding has a CRC-32, too, so a damaged record is found out and made again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import zstandard
 from isal import igzip
 
 _MAGIC: Final = b"XPH1"
-_PREFIX: Final = struct.Struct("<4sI")
+_PREFIX: Final = struct.Struct("<4sII")
 _GZIP_LEVEL: Final = 1
 _ZSTD_LEVEL: Final = 1
 
@@ -43,17 +43,19 @@ class RecordHeader:
 
 
 class Record:
-    """A view of one record's bytes; encodings are checked when they are taken out."""
+    """A view of one record's bytes."""
 
     def __init__(self, data: bytes | memoryview) -> None:
         """Raises DamagedRecord unless `data` starts with a header whose encodings fill the rest exactly."""
         self._data = memoryview(data).cast("B")
         if len(self._data) < _PREFIX.size:
             raise DamagedRecord("shorter than its prefix")
-        magic, length = _PREFIX.unpack_from(self._data)
+        magic, length, crc = _PREFIX.unpack_from(self._data)
         start = _PREFIX.size + length
         if magic != _MAGIC or start > len(self._data):
             raise DamagedRecord("no record's prefix")
+        if zlib.crc32(self._data[_PREFIX.size : start]) != crc:
+            raise DamagedRecord("the header does not match its checksum")
         try:
             fields: dict[str, Any] = json.loads(bytes(self._data[_PREFIX.size : start]))
             parts: list[tuple[str, int, int]] = [tuple(part) for part in fields.pop("parts")]
@@ -61,8 +63,8 @@ class Record:
         except (ValueError, TypeError, KeyError) as error:
             raise DamagedRecord(f"unreadable header: {error}") from None
         self._parts: dict[str, tuple[memoryview, int]] = {}
-        for encoding, size, crc in parts:
-            self._parts[encoding] = (self._data[start : start + size], crc)
+        for encoding, size, part_crc in parts:
+            self._parts[encoding] = (self._data[start : start + size], part_crc)
             start += size
         if start != len(self._data):
             raise DamagedRecord(f"{start} bytes announced, {len(self._data)} present")
@@ -80,18 +82,17 @@ class Record:
     def __len__(self) -> int:
         return len(self._data)
 
-    def body(self, encoding: str) -> bytes:
-        """The answer in `gzip`, `zstd` or `identity`.
+    def verify(self) -> None:
+        """Raises DamagedRecord unless every encoding's bytes match their checksum."""
+        for encoding, (view, crc) in self._parts.items():
+            if zlib.crc32(view) != crc:
+                raise DamagedRecord(f"the {encoding} bytes do not match their checksum")
 
-        Raises:
-            DamagedRecord: the bytes do not match their checksum.
-        """
+    def body(self, encoding: str) -> bytes:
+        """The answer in `gzip`, `zstd` or `identity`."""
         if encoding == "identity":
             return zstandard.ZstdDecompressor().decompress(self.body("zstd"), max_output_size=self.header.size)
-        view, crc = self._parts[encoding]
-        if zlib.crc32(view) != crc:
-            raise DamagedRecord(f"the {encoding} bytes do not match their checksum")
-        return bytes(view)
+        return bytes(self._parts[encoding][0])
 
 
 def record_bytes(data: bytes, header: RecordHeader) -> bytes:
@@ -110,4 +111,4 @@ def record_bytes(data: bytes, header: RecordHeader) -> bytes:
         "parts": [(encoding, len(body), zlib.crc32(body)) for encoding, body in bodies],
     }
     text = json.dumps(fields, separators=(",", ":")).encode()
-    return b"".join((_PREFIX.pack(_MAGIC, len(text)), text, *(body for _, body in bodies)))
+    return b"".join((_PREFIX.pack(_MAGIC, len(text), zlib.crc32(text)), text, *(body for _, body in bodies)))

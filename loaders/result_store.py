@@ -55,6 +55,7 @@ class ResultStore:
         try:
             result = await obstore.get_async(self._store, path)
             record = Record(memoryview(await result.bytes_async()))
+            await asyncio.to_thread(record.verify)
         except (NotFoundError, FileNotFoundError):
             return None
         except DamagedRecord as error:

@@ -453,7 +453,7 @@ async def test_a_process_killed_midway_does_not_keep_the_others_from_the_file(
     await go(child)
     part = tmp_path / "cache/files"
     async with asyncio.timeout(10):
-        while not list(part.glob("*.part")):  # noqa: ASYNC110 - another process makes it
+        while not list(part.glob("*.part")):
             await asyncio.sleep(0.02)
     child.send_signal(signal.SIGKILL)
     await child.wait()

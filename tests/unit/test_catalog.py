@@ -73,7 +73,7 @@ async def _running(roots: Sequence[LogRoot], *stores: FakeStore, **settings: Any
 
 async def _until(condition: Callable[[], bool], seconds: float = 5.0) -> None:
     async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110
+        while not condition():
             await asyncio.sleep(0.005)
 
 

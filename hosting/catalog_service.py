@@ -33,7 +33,12 @@ class CatalogService:
 
     def __init__(self, settings: Settings) -> None:
         configure_logs("catalog", settings.log_level, settings.state_dir / "logs")
-        self._catalog = Catalog(parse_log_roots(settings.logdir), store_options())
+        self._catalog = Catalog(
+            parse_log_roots(settings.logdir),
+            store_options(),
+            local_interval=settings.local_interval,
+            bucket_interval=settings.bucket_interval,
+        )
         self._started: asyncio.Task[None] | None = None
 
     async def newer(self, version: int) -> Snapshot | None:

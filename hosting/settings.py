@@ -58,6 +58,12 @@ class Settings(BaseSettings):
         default_factory=lambda: platformdirs.user_state_path("xprof-hosting"),
         description="Folder for the file cache, results and logs. One instance per folder.",
     )
+    local_interval: float = Field(
+        default=4.0, gt=0, description="Seconds between looks for new sessions in a folder while somebody looks at pages."
+    )
+    bucket_interval: float = Field(
+        default=30.0, gt=0, description="Seconds between listings of a bucket while somebody looks at pages."
+    )
     results: str | None = Field(
         default=None, description="Where results are kept: a folder or gs://…, s3://…. Default: in the state folder."
     )

@@ -1,7 +1,7 @@
 """The form in which tool data is kept and sent: one byte string with a small header and each encoding's bytes.
 
 Layout: `b"XPH1"`, the header's length and CRC-32 (4 bytes each, little endian), the header (JSON, UTF-8), then the
-encodings' bytes in the header's order. Every encoding has a CRC-32, too, so a damaged record is found out and made again.
+encodings' bytes in the header's order. Every encoding has a CRC-32, too: a damaged record is found out and made again.
 """
 
 from __future__ import annotations

@@ -59,10 +59,10 @@ class Settings(BaseSettings):
         description="Folder for the file cache, results and logs. One instance per folder.",
     )
     local_interval: float = Field(
-        default=4.0, gt=0, description="Seconds between looks for new sessions in a folder while somebody looks at pages."
+        default=4.0, gt=0, allow_inf_nan=False, description="Seconds between listings of a folder while somebody looks."
     )
     bucket_interval: float = Field(
-        default=30.0, gt=0, description="Seconds between listings of a bucket while somebody looks at pages."
+        default=30.0, gt=0, allow_inf_nan=False, description="Seconds between listings of a bucket while somebody looks."
     )
     results: str | None = Field(
         default=None, description="Where results are kept: a folder or gs://…, s3://…. Default: in the state folder."

@@ -130,12 +130,14 @@ class CacheSpace:
     def _all(self) -> Iterator[_Entry]:
         for found in os.scandir(self.files):
             if not found.name.endswith(LOCK):
+                # A download that ends right now has just lost the suffix under which it was listed.
+                whole = self.files / found.name.removesuffix(PART)
+                path = next((path for path in (Path(found.path), whole) if path.exists()), whole)
                 try:
-                    size = found.stat().st_size
+                    size = path.stat().st_size
                 except FileNotFoundError:
                     continue
-                lock = self.files / (found.name.removesuffix(PART) + LOCK)
-                yield _Entry(Path(found.path), lock, size)
+                yield _Entry(path, self.files / (whole.name + LOCK), size)
         for found in os.scandir(self.entries):
             if not found.name.endswith(LOCK):
                 lock = self.entries / (found.name + LOCK)

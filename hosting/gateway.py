@@ -8,13 +8,14 @@ from ray import serve
 from ray.serve.handle import DeploymentHandle
 from starlette.types import ASGIApp
 
+from hosting import metrics
 from hosting.assets import AssetLibrary
 from hosting.catalog_service import CatalogView
 from hosting.gateway_app import create_app
 from hosting.logs import configure_logs
 from hosting.services import Services
 from hosting.settings import Settings, store_options
-from hosting.shard_client import ShardClient
+from hosting.shard_client import ShardClient, metrics_of
 from loaders.result_store import ResultStore
 
 
@@ -31,8 +32,18 @@ class Gateway:
             shards=ShardClient(shards),
             results=ResultStore(settings.results_uri, store_options(), max_bytes=settings.results_bytes),
             name=f"gateway-{serve.get_replica_context().replica_id.unique_id}",
+            gateways=_gateways,
         )
+
+    async def metrics(self) -> tuple[str, str]:
+        """This replica's name and counts."""
+        return self._services.name, metrics.exposition()
 
     def __serve_build_asgi_app__(self) -> ASGIApp:
         self._catalog.start()
         return create_app(self._services)
+
+
+async def _gateways() -> dict[str, str]:
+    """The metrics of all gateway replicas."""
+    return await metrics_of(serve.get_deployment_handle("gateway", serve.get_replica_context().app_name))

@@ -39,7 +39,8 @@ async def show_metrics(request: Request) -> Response:
     services = services_of(request)
     snapshot = services.sessions.latest()
     metrics.SESSIONS.set(len(snapshot.sessions) if snapshot else 0)
-    texts = {services.name: metrics.exposition(), **await services.shards.metrics()}
+    others = await services.gateways() if services.gateways is not None else {}
+    texts = {**others, services.name: metrics.exposition(), **await services.shards.metrics()}
     merged = await asyncio.to_thread(metrics.merge, texts)
     return Response(merged, media_type="text/plain; version=0.0.4; charset=utf-8")
 

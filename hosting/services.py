@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -51,6 +51,9 @@ class Services:
     shards: Shards
     results: ResultStore
     name: str = "gateway"
+    """This replica's, as `/metrics` has it."""
+    gateways: Callable[[], Awaitable[Mapping[str, str]]] | None = None
+    """Gives the metrics of all gateway replicas, where there are others."""
 
     async def tool_data(self, job: ToolJob) -> tuple[str, Record]:
         """The job's record and its key, from the result store or a shard.

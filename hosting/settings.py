@@ -62,13 +62,16 @@ class Settings(BaseSettings):
         default=4.0, gt=0, allow_inf_nan=False, description="Seconds between listings of a folder while somebody looks."
     )
     bucket_interval: float = Field(
-        default=30.0, gt=0, allow_inf_nan=False, description="Seconds between listings of a bucket while somebody looks."
+        default=30.0,
+        gt=0,
+        allow_inf_nan=False,
+        description="Seconds between listings of a bucket while somebody looks.",
     )
     results: str | None = Field(
         default=None, description="Where results are kept: a folder or gs://…, s3://…. Default: in the state folder."
     )
     ray_address: str | None = Field(
-        default=None, description="An existing Ray cluster to run on, as host:port or 'auto'. Default: an embedded one."
+        default=None, description="An existing Ray cluster to run on, as host:port or 'auto'. Default: one of its own."
     )
     ray_dashboard: bool = Field(default=False, description="Start Ray's dashboard with the embedded Ray.")
     gateways: int = Field(default=1, ge=1, le=64, description="Gateway replicas.")

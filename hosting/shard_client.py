@@ -54,13 +54,8 @@ class ShardClient:
             raise reply.problem
 
     async def metrics(self) -> dict[str, str]:
-        """Every shard's metrics by replica; those of shards that are just dying are missing."""
-        try:
-            texts = await self._handle.broadcast("metrics").results_async(timeout_s=5)
-        except (RayActorError, TimeoutError) as error:
-            _log.warning("not all shards gave their metrics", extra={"reason": str(error)[:200]})
-            return {}
-        return dict(texts)
+        """Every shard's metrics by replica."""
+        return await metrics_of(self._handle)
 
     async def _call(self, affinity: str, method: str, what: str, *args: Any) -> Any:
         for attempt in (1, 2):
@@ -76,3 +71,13 @@ class ShardClient:
             f"The shard that worked on {what} died, and so did the one that tried again. The profile may need more "
             f"memory than a shard has; the next request starts afresh."
         )
+
+
+async def metrics_of(handle: DeploymentHandle[Any]) -> dict[str, str]:
+    """The metrics of all replicas of a deployment, by replica; none while one of them is just dying."""
+    try:
+        texts = await handle.broadcast("metrics").results_async(timeout_s=5)
+    except (RayActorError, TimeoutError) as error:
+        _log.warning("not all replicas gave their metrics", extra={"reason": str(error)[:200]})
+        return {}
+    return dict(texts)

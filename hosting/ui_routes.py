@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
@@ -131,6 +132,9 @@ async def capture_profile(request: Request) -> Response:
 
 async def generate_cache(request: Request) -> Response:
     """Starts to make tools' data in the background, for whoever opens the session next."""
+    if request.method != "POST":
+        # Said here, since the route of the UI's pages below this prefix would take a GET.
+        raise HTTPException(405, headers={"Allow": "POST"})
     services = services_of(request)
     if not request.query_params.get("session_path"):
         raise BadParameter("Missing 'session_path': the session folder whose tools are to be made.")
@@ -158,7 +162,7 @@ ROUTES: Final[Sequence[Route]] = [
     Route(f"{PREFIX}/version", version),
     Route(f"{PREFIX}/config", config),
     Route(f"{PREFIX}/capture_profile", capture_profile),
-    Route(f"{PREFIX}/generate_cache", generate_cache, methods=["POST"]),
+    Route(f"{PREFIX}/generate_cache", generate_cache, methods=["GET", "POST"]),
 ]
 
 

@@ -1,4 +1,4 @@
-"""The two requests of the GCS JSON API that finding profiles takes: list objects, look at one.
+"""The requests of the GCS JSON API that we make: list objects, look at one, and write one where results are kept.
 
 Not by google-cloud-storage, which besides each of them asks for the bucket's own metadata, in the background: more than
 the permission on objects that has to suffice, and a request more.
@@ -76,6 +76,18 @@ class GcsMetadata:
     def look(self, key: str) -> StoredFile:
         """One object as it is now; raises as `pages` does."""
         return self._stored_file(self._get(f"{self._url}/{quote(key, safe='')}", {"fields": _OBJECT}))
+
+    def write(self, key: str, data: bytes) -> None:
+        """Makes or replaces an object in one request; raises as `pages` does."""
+        answer = self._session.post(
+            self._url.replace("/storage/v1/", "/upload/storage/v1/"),
+            params={"uploadType": "media", "name": key},
+            data=data,
+            headers={"Content-Type": "application/octet-stream"},
+            timeout=self._timeout,
+        )
+        if answer.status_code != 200:
+            raise HttpStatusError(answer.status_code, answer.reason or "")
 
     def _get(self, url: str, parameters: dict[str, str]) -> Any:
         answer = self._session.get(url, params=parameters, timeout=self._timeout)

@@ -15,7 +15,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NoReturn, TypeVar
 
 from google.auth.exceptions import GoogleAuthError, TransportError
-from obstore.store import GCSStore
 
 from loaders.bucket_errors import brief, by_status, changed, explain, no_bucket, refused
 from loaders.errors import AccessDenied, NotFound, ProfileError, StoreUnreachable
@@ -130,8 +129,8 @@ class GcsStore:
         return explained
 
 
-def connect_for_writing(uri: str, endpoint: str | None, connect_timeout: float, stall_timeout: float) -> GCSStore:
-    """obstore's client for what lies below `uri`. Blocks while it looks for credentials.
+def connect_for_writing(uri: str, endpoint: str | None, connect_timeout: float, stall_timeout: float) -> GcsClients:
+    """The clients of what lies below `uri`, with leave to write. Blocks while it looks for credentials.
 
     Raises:
         AccessDenied: there are credentials, but they cannot be used.
@@ -145,7 +144,7 @@ def connect_for_writing(uri: str, endpoint: str | None, connect_timeout: float, 
         )
     except GoogleAuthError as error:
         raise _explain(error, uri, url or uri) from error
-    return clients.objects
+    return clients
 
 
 def _explain(error: Exception, what: str, place: str) -> ProfileError:

@@ -9,13 +9,12 @@ import time
 from pathlib import Path
 from typing import Final
 
-import obstore
 from cachetools import LRUCache
-from obstore.exceptions import BaseError, NotFoundError
 
-from loaders.errors import DiskFull
+from loaders.errors import ProfileError
 from loaders.records import DamagedRecord, Record
-from loaders.stores import StoreOptions, object_store
+from loaders.result_shelf import open_shelf
+from loaders.stores import StoreOptions
 
 _log = logging.getLogger(__name__)
 _SWEEP_TO: Final = 0.9
@@ -38,10 +37,8 @@ class ResultStore:
             max_bytes: what a local store may hold.
             memory_bytes: what this process keeps in memory of what it read last.
         """
-        self.uri = uri
         self._max_bytes = max_bytes
-        self._store = object_store(uri, options)
-        self._folder = Path(uri.removeprefix("file://")) if uri.startswith("file://") else None
+        self._shelf = open_shelf(uri, options)
         self._recent: LRUCache[str, Record] = LRUCache(maxsize=memory_bytes, getsizeof=len)
         self._swept = 0.0
 
@@ -53,52 +50,49 @@ class ResultStore:
             return record
         path = _path(key)
         try:
-            result = await obstore.get_async(self._store, path)
-            record = Record(memoryview(await result.bytes_async()))
+            data = await self._shelf.read(path)
+            if data is None:
+                return None
+            record = Record(data)
             await asyncio.to_thread(record.verify)
-        except (NotFoundError, FileNotFoundError):
-            return None
         except DamagedRecord as error:
             _log.warning("a damaged result was dropped", extra={"key": key, "reason": str(error)})
             await self.drop(key)
             return None
-        except (BaseError, OSError) as error:
-            _log.warning("the result store could not be read", extra={"store": self.uri, "reason": str(error)[:300]})
+        except ProfileError as error:
+            _log.warning("a result could not be read", extra={"reason": str(error)})
             return None
-        if self._folder is not None:
-            await asyncio.to_thread(_touch, self._folder / path)
+        if self._shelf.folder is not None:
+            await asyncio.to_thread(_touch, self._shelf.folder / path)
         self.remember(key, record)
         return record
 
     async def put(self, key: str, data: bytes | memoryview) -> Record:
-        """Keeps a record under `key`; it appears whole or not at all.
+        """Keeps a record under `key`; it appears whole or not at all. A store's failure is logged: the answer is at
+        hand all the same, and is made again when it is next asked for.
 
         Raises:
             DamagedRecord: `data` is no record.
-            DiskFull: there is no room for it.
         """
         record = Record(data)
         self.remember(key, record)
         try:
-            await obstore.put_async(self._store, _path(key), bytes(data))
-        except (BaseError, OSError) as error:
-            if "No space left" in str(error):
-                raise DiskFull(
-                    f"The result store at {self.uri} is full: free some space or lower --results-gib."
-                ) from None
-            _log.warning("a result could not be kept", extra={"store": self.uri, "reason": str(error)[:300]})
-        if self._folder is not None and time.monotonic() - self._swept > _MIN_SWEEP_SECONDS:
+            await self._shelf.write(_path(key), data)
+        except ProfileError as error:
+            _log.warning("a result could not be kept", extra={"reason": str(error)})
+        folder = self._shelf.folder
+        if folder is not None and time.monotonic() - self._swept > _MIN_SWEEP_SECONDS:
             self._swept = time.monotonic()
-            await asyncio.to_thread(_sweep, self._folder, self._max_bytes)
+            await asyncio.to_thread(_sweep, folder, self._max_bytes)
         return record
 
     async def drop(self, key: str) -> None:
         """Forgets a record."""
         self._recent.pop(key, None)
         try:
-            await obstore.delete_async(self._store, _path(key))
-        except (BaseError, OSError) as error:
-            _log.warning("a result could not be deleted", extra={"store": self.uri, "reason": str(error)[:300]})
+            await self._shelf.delete(_path(key))
+        except ProfileError as error:
+            _log.warning("a result could not be deleted", extra={"reason": str(error)})
 
     def remember(self, key: str, record: Record) -> None:
         """Keeps in memory a record that another replica made and stored."""

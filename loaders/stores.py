@@ -141,7 +141,7 @@ def object_store(uri: str, options: StoreOptions) -> obstore.store.ObjectStore:
     if uri.startswith("gs://"):
         from loaders.gcs_store import connect_for_writing
 
-        return connect_for_writing(uri, options.gcs_endpoint, options.connect_timeout, options.stall_timeout)
+        return connect_for_writing(uri, options.gcs_endpoint, options.connect_timeout, options.stall_timeout).objects
     if uri.startswith("s3://"):
         from loaders.object_stream import FEW_RETRIES
         from loaders.s3_store import connect

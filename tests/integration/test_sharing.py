@@ -46,7 +46,9 @@ def _lines(logs: Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in logs.read_text().splitlines()]
 
 
-def test_one_parse_serves_all_who_ask_at_once(client: httpx.Client, large: str, logs: Path) -> None:
+def test_one_parse_serves_all_who_ask_at_once_whichever_gateway_they_reach(
+    client: httpx.Client, large: str, logs: Path
+) -> None:
     query = {"run": large, "tag": "overview_page"}
     with ThreadPoolExecutor(12) as pool:
         answers = list(pool.map(lambda _: client.get(f"{API}data", params=query), range(12)))
@@ -54,6 +56,8 @@ def test_one_parse_serves_all_who_ask_at_once(client: httpx.Client, large: str, 
     assert len({answer.content for answer in answers}) == 1
     made = [line for line in _lines(logs) if line["message"] == "made a result" and large in str(line.get("work"))]
     assert len([line for line in made if "overview_page" in str(line["work"])]) == 1
+    asked = [line for line in _lines(logs) if line["message"] == "request" and "overview_page" in str(line["query"])]
+    assert len({line["process"] for line in asked if "large" in str(line["query"])}) == 2
 
 
 def test_hosts_are_mapped_on_the_shards_that_own_them(client: httpx.Client, large: str, logs: Path) -> None:

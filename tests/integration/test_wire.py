@@ -117,7 +117,7 @@ def test_ready_only_after_a_self_test_and_metrics_count_what_was_done(client: ht
     ):
         assert f"\n{name}" in text or text.startswith(name), name
     replicas = {line.split('replica="')[1].split('"')[0] for line in text.splitlines() if 'replica="' in line}
-    assert sorted(name.split("-")[0] for name in replicas) == ["gateway", "shard", "shard"]
+    assert sorted(name.split("-")[0] for name in replicas) == ["gateway", "gateway", "shard", "shard"]
     hits = [line for line in text.splitlines() if "results_total" in line and 'outcome="hit"' in line]
     assert any(float(line.split()[-1]) > 0 for line in hits)
 

@@ -15,17 +15,21 @@ _OBJECT_STORE_BYTES: Final = 512 << 20
 _LOGICAL_CPUS: Final = 16
 
 
+def configure_ray() -> None:
+    """Sets what Ray takes from the environment when it is imported, and its processes inherit."""
+    os.environ.setdefault("RAY_AUTH_MODE", "disabled")
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    # Each prestarted worker would import Ray while the replicas do.
+    os.environ.setdefault("RAY_enable_worker_prestart", "0")
+    os.environ.setdefault("RAY_prestart_worker_first_driver", "0")
+    os.environ.setdefault("RAY_SERVE_LOG_TO_STDERR", "0")
+
+
 class EmbeddedRay:
     """One Ray node. `stop` ends every process that it started, and no other."""
 
     def __init__(self, *, dashboard: bool) -> None:
-        # Set before Ray is imported, and inherited by its processes.
-        os.environ.setdefault("RAY_AUTH_MODE", "disabled")
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        # Each prestarted worker would import Ray while the replicas do.
-        os.environ.setdefault("RAY_enable_worker_prestart", "0")
-        os.environ.setdefault("RAY_prestart_worker_first_driver", "0")
-        os.environ.setdefault("RAY_SERVE_LOG_TO_STDERR", "0")
+        """`configure_ray` comes first."""
         from ray._private.node import Node
         from ray._private.parameter import RayParams
 

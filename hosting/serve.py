@@ -17,6 +17,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any, Final
 
+from hosting.embedded_ray import EmbeddedRay, configure_ray
 from hosting.logs import configure_logs
 from hosting.settings import Settings
 from loaders.log_roots import parse_log_roots
@@ -67,9 +68,10 @@ def _stop_on_signals(stopping: threading.Event) -> None:
 
 def _start(settings: Settings) -> Callable[[], None]:
     """Starts Ray unless there is one, and the application on it; returns what stops them."""
-    from hosting.embedded_ray import EmbeddedRay
-
-    embedded = None if settings.ray_address else EmbeddedRay(dashboard=settings.ray_dashboard)
+    embedded = None
+    if not settings.ray_address:
+        configure_ray()
+        embedded = EmbeddedRay(dashboard=settings.ray_dashboard)
     import ray
     from ray import serve
     from ray.serve._private.constants import SERVE_LOGGER_NAME

@@ -125,7 +125,9 @@ class Shard:
                 raise
             _log.info("files changed; making the result from what is there now", extra={"reason": str(error)})
             key = fresh.key(tasks.ENGINE)
-            return key, await self._make(fresh, key)
+            # Until the catalog has seen the change, every request comes this way.
+            found = await self._results.get(key)
+            return key, found.data if found is not None else await self._make(fresh, key)
 
     async def _make(self, job: ToolJob, key: str) -> memoryview:
         started = time.monotonic()

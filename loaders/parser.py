@@ -23,12 +23,13 @@ from cachetools import LRUCache
 
 from loaders.engines import tasks
 from loaders.engines.pool import EnginePool, session_folder
-from loaders.errors import BadParameter, InvalidProfile, NotFound, ProfileTooLarge
+from loaders.errors import BadParameter, InvalidProfile, NotFound, ObjectChanged, ProfileTooLarge
 from loaders.file_cache import FileCache
 from loaders.jobs import ToolJob
 from loaders.records import RecordHeader, record_bytes
 from loaders.sessions import HostFile
 from loaders.single_flight import SingleFlight
+from loaders.stored_file import StoredFile
 from loaders.stores import Store
 from loaders.tools import INSPECTION, Family, order_tools
 
@@ -143,6 +144,7 @@ class Parser:
             else:
                 task = self._task("trace_viewer@", (), job, [item], folder)
                 await self._pool.run(tasks.tool_data, task, what=what)
+            await asyncio.to_thread(_check_unchanged, [item])
             self._sound[item.file.identity] = True
             await self._keep(folder, _map_files(family, item, folder), key)
             _log.info("mapped a host", extra={"work": what, "source_bytes": item.file.size})
@@ -161,6 +163,7 @@ class Parser:
             saved = await self._link_derived(stack, job, hosts, folder)
             task = self._task(job.tool, job.parameters, job, hosts, folder, saved=saved, left_out=left_out)
             data = await self._run(task, scratch, job)
+            await asyncio.to_thread(_check_unchanged, hosts)
             for item in hosts:
                 self._sound[item.file.identity] = True
             if job.family is Family.OP_STATS and not saved:
@@ -199,7 +202,9 @@ class Parser:
                 left_out=left_out,
                 scanned=True,
             )
-            return await self._run(task, scratch, job)
+            data = await self._run(task, scratch, job)
+            await asyncio.to_thread(_check_unchanged, good)
+            return data
 
     async def _inspection_record(self, job: ToolJob, provide: Provide) -> bytes:
         inspection, left_out = await self.inspect(job, provide)
@@ -381,6 +386,14 @@ def _check_size(item: HostFile) -> None:
 def _map_output(item: HostFile, family: Family) -> str:
     """The name under which xprof's reduce takes a host's map output."""
     return f"{item.host}{'.SSTABLE' if family is Family.TRACE else '.op_stats_v2.pb'}"
+
+
+def _check_unchanged(hosts: Sequence[HostFile]) -> None:
+    """Raises ObjectChanged if a local file was written to while the engine read it; others were read from a copy."""
+    for item in hosts:
+        path = item.file.local_path
+        if path is not None and (not path.exists() or StoredFile.from_stat(path, path.stat()) != item.file):
+            raise ObjectChanged(f"The file of host '{item.host}' changed while it was read. Try again in a moment.")
 
 
 def _is_training(folder: Path) -> bool:

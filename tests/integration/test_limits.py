@@ -129,6 +129,22 @@ async def test_an_engine_over_its_memory_is_a_507_and_the_next_request_works(roo
         assert answer.status_code == 200
 
 
+async def test_a_file_written_to_while_it_is_parsed_gives_no_answer_that_is_kept(root: Path, tmp_path: Path) -> None:
+    query = {"run": "big/s", "tag": "trace_viewer@", "host": "host"}
+    async with gateway(root, tmp_path, EngineLimits(processes=1)) as (client, pool):
+        request = asyncio.ensure_future(client.get(DATA, params=query))
+        while not pool.running:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.2)
+        os.utime(root / "big" / "plugins" / "profile" / "s" / "host.xplane.pb")
+        answer = await request
+        assert answer.status_code == 503, answer.text
+        assert "changed" in answer.text
+        assert answer.headers["retry-after"]
+        assert not list((tmp_path / "results").glob("??/*"))
+        assert (await client.get(DATA, params=query)).status_code == 200
+
+
 async def test_a_full_disk_is_a_507_and_nothing_half_written_is_used(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,13 +19,14 @@ from hosting.logs import configure_logs
 from hosting.replies import EntryReply, MapReply, RecordReply, as_array
 from hosting.settings import Settings, store_options
 from hosting.shard_client import ShardClient
+from loaders.derived_files import map_key
 from loaders.engines import tasks
 from loaders.engines.pool import EnginePool, session_folder
 from loaders.errors import NotFound, ObjectChanged, ProfileError
 from loaders.file_cache import DownloadReport, FileCache
 from loaders.jobs import ToolJob
 from loaders.log_roots import parse_log_roots
-from loaders.parser import Parser, map_key
+from loaders.parser import Parser
 from loaders.request_context import request_id
 from loaders.result_store import ResultStore
 from loaders.sessions import HostFile
@@ -167,8 +168,8 @@ class Shard:
 
     async def _provide(self, job: ToolJob, item: HostFile, family: Family) -> None:
         """Brings one host's derived files here: from this machine's cache, or by a map on the shard that owns it."""
-        key = map_key(family, item)
-        if await self._has_entry(key):
+        derived = self._parser.derived
+        if await derived.has_map(family, item):
             metrics.MAPS.labels(family.value, "cached").inc()
             return
         peers = ShardClient(serve.get_deployment_handle("shard", serve.get_replica_context().app_name))
@@ -176,7 +177,7 @@ class Shard:
         if reply.problem is not None:
             raise reply.problem
         metrics.MAPS.labels(family.value, "mapped").inc()
-        if await self._has_entry(key):
+        if await derived.has_map(family, item):
             return
         entry = await peers.read_entry(job, item, family)
         if not entry.files:
@@ -188,11 +189,7 @@ class Shard:
             folder.mkdir()
             for name, data in entry.files.items():
                 await asyncio.to_thread((folder / Path(name).name).write_bytes, data.data)
-            await self._cache.publish_entry(key, folder)
-
-    async def _has_entry(self, key: str) -> bool:
-        async with self._cache.open_entry(key) as entry:
-            return entry is not None
+            await self._cache.publish_entry(map_key(family, item), folder)
 
 
 def _count_download(report: DownloadReport) -> None:

@@ -1,18 +1,14 @@
 """Turning host files into tool data on this machine: file cache → engine process → record.
 
-Derived files (op stats, converted traces, HLO protos) are kept in the file cache under keys made of the engine's
-version and the source files' identities, so that the second tool of a session does not parse its files again. Every
-engine call works in a scratch folder of its own, with links to what it needs; nothing is shared between calls and
+Every engine call works in a scratch folder of its own, with links to what it needs; nothing is shared between calls and
 nothing is left behind by one that dies.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 import logging
-import os
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -21,6 +17,7 @@ from typing import Final
 
 from cachetools import LRUCache
 
+from loaders.derived_files import DerivedFiles, map_key, map_output
 from loaders.engines import tasks
 from loaders.engines.pool import EnginePool, session_folder
 from loaders.errors import BadParameter, InvalidProfile, NotFound, ObjectChanged, ProfileTooLarge
@@ -37,30 +34,9 @@ MAX_FILE_BYTES: Final = (1 << 31) - 1
 """Protobuf's limit for one message."""
 
 _log = logging.getLogger(__name__)
-_INSPECTION: Final = "inspection.json"
-_KEEPS_ALL_STEPS: Final = frozenset({"kernel_stats", "pod_viewer"})
 
 Provide = Callable[[ToolJob, HostFile, Family], Awaitable[None]]
 """Sees to it that a host's derived files of a family are in this machine's file cache."""
-
-
-def map_key(family: Family, item: HostFile) -> str:
-    """The key in the file cache of what one host's map leaves."""
-    return _key("map", family, item)
-
-
-def combined_key(tool: str, item: HostFile) -> str:
-    """The key in the file cache of the op stats that a tool leaves of a session with this one host.
-
-    They are not those of its map: xprof's newer tools have dropped the first and last step from them, its older ones
-    have not.
-    """
-    return _key("whole" if tool in _KEEPS_ALL_STEPS else "combined", Family.OP_STATS, item)
-
-
-def _key(kind: str, family: Family, item: HostFile) -> str:
-    parts = [tasks.ENGINE, kind, family.value, item.host, item.file.identity]
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
 class Parser:
@@ -69,6 +45,7 @@ class Parser:
     def __init__(self, cache: FileCache, pool: EnginePool, store_of: Callable[[str], Store]) -> None:
         """`store_of` gives the store of a log root's name."""
         self.cache = cache
+        self.derived = DerivedFiles(cache)
         self._pool = pool
         self._store_of = store_of
         self._maps: SingleFlight[None] = SingleFlight()
@@ -85,12 +62,9 @@ class Parser:
         tools: list[str] = []
         modules: set[str] = set()
         for item in good:
-            async with self.cache.open_entry(map_key(Family.HLO, item)) as entry:
-                if entry is None:
-                    raise NotFound(f"The derived files of host '{item.host}' were evicted while in use. Try again.")
-                found = json.loads((entry / _INSPECTION).read_bytes())
-            tools += [tool for tool in found["tools"] if tool not in tools]
-            modules |= set(found["modules"])
+            found = await self.derived.inspection(item)
+            tools += [tool for tool in found.tools if tool not in tools]
+            modules |= set(found.modules)
         return tasks.Inspection(tuple(tools), tuple(sorted(modules))), left_out
 
     async def map_host(self, job: ToolJob, item: HostFile, family: Family) -> None:
@@ -99,15 +73,12 @@ class Parser:
         Raises:
             ProfileError: the file can't be had or can't be parsed.
         """
-        key = map_key(family, item)
 
         async def work() -> None:
-            async with self.cache.open_entry(key) as entry:
-                if entry is not None:
-                    return
-            await self._map(job, item, family, key)
+            if not await self.derived.has_map(family, item):
+                await self._map(job, item, family)
 
-        await self._maps.do(key, work)
+        await self._maps.do(map_key(family, item), work)
 
     async def tool_data(self, job: ToolJob, provide: Provide | None = None) -> bytes:
         """Makes the job's answer, as a record's bytes.
@@ -127,17 +98,16 @@ class Parser:
             return await self._from_files(job)
         return await self._from_maps(job, provide)
 
-    async def _map(self, job: ToolJob, item: HostFile, family: Family, key: str) -> None:
+    async def _map(self, job: ToolJob, item: HostFile, family: Family) -> None:
         async with AsyncExitStack() as stack:
             scratch = await stack.enter_async_context(self.cache.scratch())
             folder = session_folder(scratch, _folder_name(job))
             await self._link_files(stack, job, [item], folder)
             what = f"{family.value} of session '{job.session}', host '{item.host}'"
+            found: tasks.Inspection | None = None
             if family is Family.HLO:
-                task = self._task("tool_names", (), job, [item], folder)
+                task = self._task(INSPECTION.name, (), job, [item], folder)
                 found = await self._pool.run(tasks.inspect, task, what=what)
-                text = json.dumps({"tools": found.tools, "modules": found.modules})
-                (folder / _INSPECTION).write_text(text)
             elif family is Family.OP_STATS:
                 task = self._task("overview_page", (), job, [item], folder)
                 await self._pool.run(tasks.map_op_stats, task, what=what)
@@ -146,7 +116,7 @@ class Parser:
                 await self._pool.run(tasks.tool_data, task, what=what)
             await asyncio.to_thread(_check_unchanged, [item])
             self._sound[item.file.identity] = True
-            await self._keep(folder, _map_files(family, item, folder), key)
+            await self.derived.keep_map(family, item, folder, found)
             _log.info("mapped a host", extra={"work": what, "source_bytes": item.file.size})
 
     async def _from_files(self, job: ToolJob) -> bytes:
@@ -160,16 +130,14 @@ class Parser:
             elif job.tolerant:
                 hosts, left_out = await self._sound_hosts(job)
             await self._link_files(stack, job, hosts, folder)
-            saved = await self._link_derived(stack, job, hosts, folder)
+            saved = await self.derived.link_own(stack, job.family, job.tool, hosts, folder)
             task = self._task(job.tool, job.parameters, job, hosts, folder, saved=saved, left_out=left_out)
             data = await self._run(task, scratch, job)
             await asyncio.to_thread(_check_unchanged, hosts)
             for item in hosts:
                 self._sound[item.file.identity] = True
-            if job.family is Family.OP_STATS and not saved:
-                await self._keep(folder, _COMBINED, combined_key(job.tool, hosts[0]))
-            elif job.family is Family.TRACE and not saved:
-                await self._keep(folder, _map_files(job.family, hosts[0], folder), map_key(job.family, hosts[0]))
+            if not saved:
+                await self.derived.keep_own(job.family, job.tool, hosts, folder)
             return data
 
     async def _from_maps(self, job: ToolJob, provide: Provide) -> bytes:
@@ -183,14 +151,14 @@ class Parser:
             saved = job.family is Family.TRACE
             maps = folder if saved else scratch / "maps"
             maps.mkdir(exist_ok=True)
-            training = all([await self._link_map(stack, item, job.family, maps) for item in good])
+            training = all([await self.derived.link_map(stack, job.family, item, maps) for item in good])
             if job.tool == "overview_page" and not training:
                 # Not in training: xprof reads every XSpace again, for the latency of inference requests.
                 await self._link_files(stack, job, good, folder)
             else:
                 for item in good:
                     (folder / f"{item.host}{tasks.XPLANE_SUFFIX}").touch()
-            outputs = {item.host: maps / _map_output(item, job.family) for item in good}
+            outputs = {item.host: maps / map_output(job.family, item) for item in good}
             task = self._task(
                 job.tool,
                 job.parameters,
@@ -229,17 +197,14 @@ class Parser:
             folder = session_folder(scratch, _folder_name(job))
             good = [item for item in job.hosts if item.host not in left_out]
             for item in good:
-                entry = await stack.enter_async_context(self.cache.open_entry(map_key(Family.HLO, item)))
+                await self.derived.link_map(stack, Family.HLO, item, folder)
                 (folder / f"{item.host}{tasks.XPLANE_SUFFIX}").touch()
-                for source in sorted(entry.glob(f"*{tasks.HLO_SUFFIX}")) if entry else ():
-                    if not (folder / source.name).exists():
-                        os.link(source, folder / source.name)
             task = self._task(job.tool, job.parameters, job, good, folder, saved=True, left_out=left_out, scanned=True)
             return await self._run(task, scratch, job)
 
     async def _run(self, task: tasks.ToolTask, scratch: Path, job: ToolJob) -> bytes:
         record = scratch / "record"
-        await self._pool.run(tasks.tool_data, _with_record(task, record), what=job.what)
+        await self._pool.run(tasks.tool_data, replace(task, record=record), what=job.what)
         return await asyncio.to_thread(record.read_bytes)
 
     def _task(
@@ -325,55 +290,6 @@ class Parser:
         if failed is not None:
             raise failed
 
-    async def _link_derived(self, stack: AsyncExitStack, job: ToolJob, hosts: Sequence[HostFile], folder: Path) -> bool:
-        """Links what an earlier call on this one host has left for the family's tools, if it is there."""
-        family = job.family
-        if family not in (Family.OP_STATS, Family.TRACE) or len(hosts) != 1:
-            return False
-        key = combined_key(job.tool, hosts[0]) if family is Family.OP_STATS else map_key(family, hosts[0])
-        entry = await stack.enter_async_context(self.cache.open_entry(key))
-        if entry is None:
-            return False
-        for source in entry.iterdir():
-            os.link(source, folder / source.name)
-        return True
-
-    async def _link_map(self, stack: AsyncExitStack, item: HostFile, family: Family, folder: Path) -> bool:
-        """Links what one host's map has left, for a reduce; says whether its program was training."""
-        entry = await stack.enter_async_context(self.cache.open_entry(map_key(family, item)))
-        if entry is None:
-            raise NotFound(f"The derived files of host '{item.host}' were evicted while in use. Try again.")
-        for source in entry.iterdir():
-            if source.name != tasks.OP_STATS_FACTS:
-                os.link(source, folder / source.name)
-        return family is not Family.OP_STATS or _is_training(entry)
-
-    async def _keep(self, folder: Path, names: Sequence[str], key: str) -> None:
-        """Moves derived files from an engine's folder into the cache, if the engine left all of them."""
-        if not all((folder / name).exists() for name in names):
-            return
-        kept = folder.parent / "kept"
-        kept.mkdir()
-        for name in names:
-            (folder / name).rename(kept / name)
-        await self.cache.publish_entry(key, kept)
-
-
-_COMBINED: Final = (tasks.COMBINED_OP_STATS, tasks.OP_STATS_FACTS)
-
-
-def _map_files(family: Family, item: HostFile, folder: Path) -> list[str]:
-    """The names of what one host's map leaves in its folder."""
-    if family is Family.HLO:
-        return [_INSPECTION, *(path.name for path in folder.glob(f"*{tasks.HLO_SUFFIX}"))]
-    if family is Family.TRACE:
-        return [f"{item.host}{suffix}" for suffix in tasks.TRACE_SUFFIXES]
-    return [_map_output(item, family), tasks.OP_STATS_FACTS]
-
-
-def _with_record(task: tasks.ToolTask, record: Path) -> tasks.ToolTask:
-    return replace(task, record=record)
-
 
 def _check_size(item: HostFile) -> None:
     if item.file.size > MAX_FILE_BYTES:
@@ -383,21 +299,12 @@ def _check_size(item: HostFile) -> None:
         )
 
 
-def _map_output(item: HostFile, family: Family) -> str:
-    """The name under which xprof's reduce takes a host's map output."""
-    return f"{item.host}{'.SSTABLE' if family is Family.TRACE else '.op_stats_v2.pb'}"
-
-
 def _check_unchanged(hosts: Sequence[HostFile]) -> None:
     """Raises ObjectChanged if a local file was written to while the engine read it; others were read from a copy."""
     for item in hosts:
         path = item.file.local_path
         if path is not None and (not path.exists() or StoredFile.from_stat(path, path.stat()) != item.file):
             raise ObjectChanged(f"The file of host '{item.host}' changed while it was read. Try again in a moment.")
-
-
-def _is_training(folder: Path) -> bool:
-    return bool(json.loads((folder / tasks.OP_STATS_FACTS).read_bytes())["is_training"])
 
 
 def _folder_name(job: ToolJob) -> str:

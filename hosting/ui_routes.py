@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Final
 
 from starlette.exceptions import HTTPException
@@ -31,6 +32,8 @@ from loaders.tools import TOOLS, canonical_parameters, find_tool, listed_hosts
 PREFIX: Final = "/data/plugin/profile"
 _SECURITY: Final = {"Content-Security-Policy": CONTENT_SECURITY_POLICY, "X-Content-Type-Options": "nosniff"}
 _REVALIDATE: Final = {"Cache-Control": "private, no-cache"}
+# Proxies refuse headers of more than some 8 KB.
+_NAMED_HOSTS: Final = 20
 _DEFAULT_CACHE_TOOLS: Final = "overview_page,trace_viewer@"
 # Keeps the tasks of generate_cache from being collected while they run.
 _background: set[asyncio.Task[None]] = set()
@@ -193,9 +196,14 @@ def _json(content: object, headers: dict[str, str] | None = None, status: int = 
     )
 
 
-def _left_out_header(left_out: dict[str, str] | object) -> dict[str, str]:
-    """The hosts that an answer does not cover, in a header whose value is JSON in ASCII."""
-    return {"X-XProf-Hosting-Left-Out": json.dumps(dict(left_out))} if left_out else {}  # type: ignore[call-overload]
+def _left_out_header(left_out: Mapping[str, str]) -> dict[str, str]:
+    """The hosts that an answer does not cover, in a header whose value is JSON in ASCII; the first ones of many."""
+    if not left_out:
+        return {}
+    named = dict(islice(left_out.items(), _NAMED_HOSTS))
+    if len(left_out) > _NAMED_HOSTS:
+        named["…"] = f"and {len(left_out) - _NAMED_HOSTS} more"
+    return {"X-XProf-Hosting-Left-Out": json.dumps(named)}
 
 
 def _csv_name(request: Request) -> str:

@@ -159,6 +159,7 @@ def _limited(memory_bytes: int, request: str, function: Callable[..., T], *args:
         outcome = "done"
         return result
     finally:
+        limits.give_back_memory()
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         seconds = round(time.monotonic() - started, 3)
         _log.info("engine call %s", outcome, extra={"call": function.__name__, "seconds": seconds, "peak_bytes": peak})

@@ -14,7 +14,8 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from hosting.serve import CannotServe, serve_forever
+from hosting.cannot_serve import CannotServe
+from hosting.serve import serve_forever
 from hosting.settings import Settings, default_server, load_settings
 from loaders.errors import ProfileError
 

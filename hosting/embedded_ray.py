@@ -35,6 +35,8 @@ class EmbeddedRay:
 
         # Ray puts Unix sockets below this folder, and their paths end at 107 bytes: the state folder's may be too long.
         self._folder = Path(tempfile.mkdtemp(prefix="xprof-hosting-ray-"))
+        # Processes that Ray kills leave their temporary files behind: in here, they go with the folder.
+        os.environ["TMPDIR"] = str(self._folder)
         parameters: dict[str, Any] = {
             "node_ip_address": _ADDRESS,
             "num_cpus": _LOGICAL_CPUS,
@@ -50,7 +52,12 @@ class EmbeddedRay:
             # Ray's default is one fixed port, which a second instance on this machine would miss.
             "dashboard_agent_listen_port": 0,
         }
-        self._node = Node(RayParams(**parameters), head=True, shutdown_at_exit=False, spawn_reaper=True)
+        try:
+            self._node = Node(RayParams(**parameters), head=True, shutdown_at_exit=False, spawn_reaper=True)
+        except BaseException:
+            # Its processes end with this one.
+            shutil.rmtree(self._folder, ignore_errors=True)
+            raise
 
     @property
     def address(self) -> str:

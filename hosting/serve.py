@@ -12,22 +12,21 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any, Final
 
+from hosting.cannot_serve import CannotServe
 from hosting.embedded_ray import EmbeddedRay, configure_ray
+from hosting.existing_ray import check_answers, guest, join
 from hosting.logs import configure_logs
 from hosting.settings import Settings
 from loaders.log_roots import parse_log_roots
 
 _log = logging.getLogger(__name__)
 _READY_SECONDS: Final = 120.0
-
-
-class CannotServe(Exception):
-    """A reason not to start, in words for the person at the terminal."""
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 def serve_forever(settings: Settings) -> int:
@@ -37,16 +36,14 @@ def serve_forever(settings: Settings) -> int:
         CannotServe: settings that can't work, a port or state folder in use, or a start that failed.
     """
     _check(settings)
+    settings = _settled(settings)
     stopping = threading.Event()
     _stop_on_signals(stopping)
     with ExitStack() as stack:
         stack.enter_context(_owned(settings.state_dir))
         configure_logs("serve", settings.log_level, settings.state_dir / "logs")
         settings = settings.model_copy(update={"port": _claimed_port(settings.host, settings.port)})
-        stop = _start(settings)
-        stack.callback(stop)
-        # Ray has put its own in their place.
-        _stop_on_signals(stopping)
+        _start(settings, stack, stopping)
         address = f"http://{_reachable(settings.host)}:{settings.port}/"
         _wait_until_ready(f"{address}readyz", stopping)
         if not stopping.is_set():
@@ -55,23 +52,43 @@ def serve_forever(settings: Settings) -> int:
             _log.info("ready", extra={"address": address, "logdir": list(settings.logdir)})
         stopping.wait()
         # A second signal means now.
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in _SIGNALS:
             signal.signal(number, signal.SIG_DFL)
         sys.stderr.write("Stopping…\n")
     return 0
 
 
 def _stop_on_signals(stopping: threading.Event) -> None:
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in _SIGNALS:
         signal.signal(number, lambda *_: stopping.set())
 
 
-def _start(settings: Settings) -> Callable[[], None]:
-    """Starts Ray unless there is one, and the application on it; returns what stops them."""
-    embedded = None
-    if not settings.ray_address:
+@contextmanager
+def _keeping_signals(stopping: threading.Event) -> Iterator[None]:
+    """Signals wait while the block runs, in which Ray puts handlers of its own in place of ours: they would end us
+    without anything being stopped."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    try:
+        yield
+    finally:
+        _stop_on_signals(stopping)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+
+
+def _start(settings: Settings, stack: ExitStack, stopping: threading.Event) -> None:
+    """Starts Ray unless there is one, and the application on it; `stack` gets what stops them.
+
+    Raises:
+        CannotServe: the existing cluster does not answer, or has Serve running already.
+    """
+    address = settings.ray_address
+    if address:
+        check_answers(address)
+    else:
         configure_ray()
         embedded = EmbeddedRay(dashboard=settings.ray_dashboard)
+        stack.callback(embedded.stop)
+        address = embedded.address
     import ray
     from ray import serve
     from ray.serve._private.constants import SERVE_LOGGER_NAME
@@ -80,21 +97,17 @@ def _start(settings: Settings) -> Callable[[], None]:
 
     level = logging.INFO if settings.log_level == "debug" else logging.ERROR
     logging.getLogger(SERVE_LOGGER_NAME).setLevel(level)
-    ray.init(address=embedded.address if embedded else settings.ray_address, log_to_driver=False, logging_level=level)
+    with _keeping_signals(stopping):
+        stack.callback(ray.shutdown)
+        join(address, level)
+    if stopping.is_set():
+        return
+    if settings.ray_address:
+        stack.enter_context(guest(NAME))
     http: dict[str, Any] = {"host": settings.host, "port": settings.port, "request_timeout_s": None}
     serve.start(http_options=http)
     # Not waiting for every replica: the service is ready as soon as one of each is, which /readyz says.
     serve.run_many([serve.RunTarget(application(settings), name=NAME)], wait_for_applications_running=False)
-
-    def stop() -> None:
-        if embedded is None:
-            serve.delete(NAME)
-            ray.shutdown()
-            return
-        ray.shutdown()
-        embedded.stop()
-
-    return stop
 
 
 def _wait_until_ready(address: str, stopping: threading.Event) -> None:
@@ -169,6 +182,17 @@ def _check(settings: Settings) -> None:
             f"--host {settings.host} would let everyone who reaches it see every profile, as no authentication is "
             f"configured. Listen on loopback, or give --insecure-no-auth if that is what you want."
         )
+
+
+def _settled(settings: Settings) -> Settings:
+    """The settings without relative paths: the replicas on an existing cluster run in other folders than we do."""
+    return settings.model_copy(
+        update={
+            "logdir": tuple(f"{root.name}={root.uri}" for root in parse_log_roots(settings.logdir)),
+            "state_dir": settings.state_dir.expanduser().absolute(),
+            "results": settings.results_uri,
+        }
+    )
 
 
 def _is_loopback(host: str) -> bool:

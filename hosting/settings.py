@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -23,6 +24,7 @@ from pydantic_settings import (
 )
 
 from loaders.engines.pool import EngineLimits
+from loaders.errors import BadParameter
 from loaders.stores import StoreOptions, canonical_uri
 
 _GIB: Final = 1 << 30
@@ -150,7 +152,8 @@ def load_settings(flags: Mapping[str, Any], config: Path | None = None) -> Setti
 
     Raises:
         pydantic.ValidationError: a value that is not allowed; it names the setting.
-        OSError: the settings file can't be read.
+        FileNotFoundError: there is no such settings file.
+        BadParameter: the settings file can't be read, or is no TOML.
     """
     config = config or _config_from_environment()
     if config is not None and not config.is_file():
@@ -159,7 +162,10 @@ def load_settings(flags: Mapping[str, Any], config: Path | None = None) -> Setti
     class _FromFile(Settings):
         model_config = SettingsConfigDict(toml_file=config)
 
-    found = _FromFile(**flags) if config is not None else Settings(**flags)
+    try:
+        found = _FromFile(**flags) if config is not None else Settings(**flags)
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise BadParameter(f"The settings file {config} can't be read: {error}.") from None
     return Settings.model_construct(**{name: getattr(found, name) for name in Settings.model_fields})
 
 

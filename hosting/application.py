@@ -34,6 +34,9 @@ def application(settings: Settings) -> Application:
         num_replicas=1,
         max_ongoing_requests=_ONGOING,
         ray_actor_options={"num_cpus": 0.05},
+        # Gateways always have a call waiting here for news; there is nothing to finish for them.
+        graceful_shutdown_timeout_s=0.5,
+        graceful_shutdown_wait_loop_s=0.1,
         logging_config=quiet,
     )(CatalogService).bind(settings)
     shards = serve.deployment(

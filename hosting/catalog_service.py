@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+import uuid
+from contextlib import suppress
 from typing import Any, Final
 
 from ray.exceptions import RayActorError
@@ -25,6 +27,7 @@ from loaders.sessions import Snapshot
 _log = logging.getLogger(__name__)
 _POLL_SECONDS: Final = 0.2
 _WAIT_SECONDS: Final = 10.0
+_FIRST_SECONDS: Final = 3.0
 _TOUCH_EVERY: Final = 2.0
 
 
@@ -40,20 +43,26 @@ class CatalogService:
             bucket_interval=settings.bucket_interval,
         )
         self._started: asyncio.Task[None] | None = None
+        self._mark = uuid.uuid4().hex
 
-    async def newer(self, version: int) -> Snapshot | None:
-        """The snapshot once the first pass is over and its version is another than `version`; None after 10 s."""
+    async def newer(self, seen: tuple[str, int] | None) -> tuple[str, Snapshot] | None:
+        """This replica's mark and its snapshot, once the first pass is over and they are not those `seen`; None after
+        10 s. A replacement counts versions from the start, so a version means something under its mark only."""
         if self._started is None:
             self._started = asyncio.ensure_future(self._catalog.start())
         await asyncio.shield(self._started)
         deadline = time.monotonic() + _WAIT_SECONDS
-        if version < 0:
-            return await asyncio.wait_for(self._catalog.ready(), None)
-        while self._catalog.snapshot().version == version:
+        # A log root that takes long must not keep the others from being shown at start; a gateway that has seen all of
+        # them keeps what it has until a replacement of this replica has, too.
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._catalog.ready(), _FIRST_SECONDS if seen is None else None)
+        snapshot = self._catalog.snapshot()
+        while (self._mark, snapshot.version) == seen:
             if time.monotonic() > deadline:
                 return None
             await asyncio.sleep(_POLL_SECONDS)
-        return self._catalog.snapshot()
+            snapshot = self._catalog.snapshot()
+        return self._mark, snapshot
 
     async def touch(self) -> None:
         """Somebody looks: listings go back to their normal pace."""
@@ -114,16 +123,17 @@ class CatalogView:
             _log.warning("the catalog did not hear that somebody looks", extra={"reason": str(error)[:200]})
 
     async def _follow(self) -> None:
+        seen: tuple[str, int] | None = None
         while True:
             try:
-                found: Snapshot | None = await self._handle.newer.remote(
-                    self._snapshot.version if self._snapshot else -1
-                )
-            except (RayActorError, DeploymentUnavailableError) as error:
-                # The replacement counts versions from the start, so any version is news.
+                found: tuple[str, Snapshot] | None = await self._handle.newer.remote(seen)
+            except Exception as error:
+                # Whatever it is, a gateway that stopped following would show old sessions for ever.
                 _log.warning("the catalog's replica is away", extra={"reason": str(error)[:200]})
                 await asyncio.sleep(1)
                 continue
             if found is not None:
-                self._snapshot = found.prepare()
+                mark, snapshot = found
+                seen = mark, snapshot.version
+                self._snapshot = snapshot.prepare()
                 self._arrived.set()

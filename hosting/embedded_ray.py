@@ -1,8 +1,9 @@
-"""An embedded Ray: one node on loopback, started and stopped by us, without what one machine has no use for."""
+"""An embedded Ray: one node, started and stopped by us, without what one machine has no use for."""
 
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import tempfile
 from pathlib import Path
@@ -17,7 +18,11 @@ _LOGICAL_CPUS: Final = 16
 
 def configure_ray() -> None:
     """Sets what Ray takes from the environment when it is imported, and its processes inherit."""
-    os.environ.setdefault("RAY_AUTH_MODE", "disabled")
+    # Ray's ports are open on every interface, and whoever speaks to them can run code: a token that only this
+    # instance's processes know keeps others out.
+    os.environ["RAY_AUTH_MODE"] = "token"
+    os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
+    os.environ.pop("RAY_AUTH_TOKEN_PATH", None)
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     # Each prestarted worker would import Ray while the replicas do.
     os.environ.setdefault("RAY_enable_worker_prestart", "0")

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Protocol
 
 from starlette.requests import HTTPConnection
@@ -17,10 +18,12 @@ from hosting.settings import Settings
 from loaders.engines import tasks
 from loaders.errors import NotFound
 from loaders.jobs import ToolJob, inspection_job
+from loaders.local_store import LocalStore
+from loaders.log_roots import parse_log_roots
 from loaders.records import Record
 from loaders.result_store import ResultStore
 from loaders.sessions import HostFile, Session, Snapshot
-from loaders.stored_file import StoredFile
+from loaders.stored_file import FILE_SCHEME
 
 
 class Sessions(Protocol):
@@ -55,6 +58,26 @@ class Services:
     gateways: Callable[[], Awaitable[Mapping[str, str]]] | None = None
     """Gives the metrics of all gateway replicas, where there are others."""
 
+    async def up_to_date(self, job: ToolJob) -> ToolJob:
+        """The job with local files as they are at this moment, so that a file changed since the last listing is not
+        answered for from an older result. Files in buckets are as the catalog last saw them.
+
+        Raises:
+            NotFound: a file is gone, or is a link out of its log root by now.
+            AccessDenied, StoreUnreachable: it can't be read.
+        """
+        store = self._local_stores.get(job.root)
+        if store is None:
+            return job
+        files = await asyncio.to_thread(lambda: [store.look(item.file.uri) for item in job.hosts])
+        hosts = [HostFile(item.host, file) for item, file in zip(job.hosts, files, strict=True)]
+        return replace(job, hosts=tuple(hosts))
+
+    @cached_property
+    def _local_stores(self) -> dict[str, LocalStore]:
+        roots = parse_log_roots(self.settings.logdir)
+        return {root.name: LocalStore(root.uri) for root in roots if root.uri.startswith(FILE_SCHEME)}
+
     async def tool_data(self, job: ToolJob) -> tuple[str, Record]:
         """The job's record and its key, from the result store or a shard.
 
@@ -78,35 +101,9 @@ class Services:
 
     async def inspection(self, session: Session) -> Mapping[str, Any]:
         """The session's `tools` and `modules`, and the hosts `left_out` with the reasons."""
-        _, record = await self.tool_data(await up_to_date(inspection_job(session)))
+        _, record = await self.tool_data(await self.up_to_date(inspection_job(session)))
         found: dict[str, Any] = json.loads(record.body("identity"))
         return {**found, "left_out": dict(record.header.left_out)}
-
-
-async def up_to_date(job: ToolJob) -> ToolJob:
-    """The job with local files as they are at this moment, so that a file changed since the last listing is not
-    answered for from an older result. Files in buckets are as the catalog last saw them.
-
-    Raises:
-        NotFound: a file is gone.
-    """
-    if not any(item.file.local_path for item in job.hosts):
-        return job
-    return await asyncio.to_thread(_restat, job)
-
-
-def _restat(job: ToolJob) -> ToolJob:
-    hosts = []
-    for item in job.hosts:
-        path = item.file.local_path
-        if path is None:
-            hosts.append(item)
-            continue
-        try:
-            hosts.append(HostFile(item.host, StoredFile.from_stat(path, path.stat())))
-        except FileNotFoundError:
-            raise NotFound(f"The file of host '{item.host}' in session '{job.session}' is gone.") from None
-    return replace(job, hosts=tuple(hosts))
 
 
 def services_of(connection: HTTPConnection) -> Services:

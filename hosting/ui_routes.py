@@ -21,7 +21,7 @@ from xprof.convert import csv_writer
 from hosting import metrics
 from hosting.assets import CONTENT_SECURITY_POLICY
 from hosting.encodings import etag_for, matches, negotiate
-from hosting.services import services_of, up_to_date
+from hosting.services import services_of
 from hosting.session_scope import named_session, path_parameter, raise_if_unreadable, sessions_in_scope
 from loaders.engines import tasks
 from loaders.errors import BadParameter
@@ -176,7 +176,7 @@ async def _record(request: Request, *, conditional: bool = True) -> tuple[str, R
     session = await named_session(services, request)
     tool = find_tool(query.get("tag"))
     request.scope["xprof_tool"] = tool.name
-    job = await up_to_date(
+    job = await services.up_to_date(
         plan_job(session, tool, canonical_parameters(tool, query), query.get("host"), query.get("hosts"))
     )
     held = request.headers.get("if-none-match")

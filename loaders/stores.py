@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Checksum", "Skipped", "Store", "StoreOptions", "StoredFile", "canonical_uri", "object_store", "open_store"]
 
+_importing = threading.Lock()
 _SCHEME: Final = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<rest>.*)", re.DOTALL)
 _BUCKET: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*")
 _SUPPORTED: Final = "a local folder, gs://bucket/prefix or s3://bucket/prefix"
@@ -115,18 +117,20 @@ def open_store(uri: str, options: StoreOptions) -> Store:
         BadParameter: as for `canonical_uri`, or settings that the store's client does not understand.
     """
     uri = canonical_uri(uri)
-    # Imported here since the clients of stores that are not used cost a moment and tens of megabytes.
-    if uri.startswith("gs://"):
-        from loaders.gcs_store import GcsStore
+    # Imported here since the clients of stores that are not used cost a moment and tens of megabytes; one at a time,
+    # since threads that import parts of one package at once may see it half made.
+    with _importing:
+        if uri.startswith("gs://"):
+            from loaders.gcs_store import GcsStore
 
-        return GcsStore(uri, options.gcs_endpoint, options.connect_timeout, options.stall_timeout)
-    if uri.startswith("s3://"):
-        from loaders.s3_store import S3Store
+            return GcsStore(uri, options.gcs_endpoint, options.connect_timeout, options.stall_timeout)
+        if uri.startswith("s3://"):
+            from loaders.s3_store import S3Store
 
-        return S3Store(uri, options.s3, options.connect_timeout, options.stall_timeout)
-    from loaders.local_store import LocalStore
+            return S3Store(uri, options.s3, options.connect_timeout, options.stall_timeout)
+        from loaders.local_store import LocalStore
 
-    return LocalStore(uri)
+        return LocalStore(uri)
 
 
 def object_store(uri: str, options: StoreOptions) -> obstore.store.ObjectStore:

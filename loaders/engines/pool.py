@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import resource
 import signal
+import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import CancelledError
+from concurrent.futures import BrokenExecutor, CancelledError
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
@@ -23,6 +25,8 @@ from loaders.request_context import request_id
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
+# What a child may take to begin a task, above its deadline.
+_START_SECONDS = 10.0
 
 # Imported once in the fork server, so that a fresh child has the engine at hand in milliseconds.
 _PRELOADED = ["loaders.engines.xprof", "loaders.engines.pool"]
@@ -52,17 +56,14 @@ class EnginePool:
         """`initialize` is called first in every child, as to set up its logs; it must be picklable."""
         self.bounds = bounds
         self.running = 0
+        # Tasks wait here rather than in the pool, so that a deadline counts from when a child could take the task.
+        self._slots = asyncio.Semaphore(bounds.processes)
         # Before the fork server loads the engine: it tells some 40 lines a call otherwise.
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-        context = get_context("forkserver")
-        context.set_forkserver_preload(_PRELOADED)
-        self._pool = ProcessPool(
-            max_workers=bounds.processes,
-            max_tasks=bounds.tasks_per_process,
-            initializer=_begin,
-            initargs=(initialize,),
-            context=context,
-        )
+        self._context = get_context("forkserver")
+        self._context.set_forkserver_preload(_PRELOADED)
+        self._initialize = initialize
+        self._pool = self._new_pool()
 
     async def run(self, function: Callable[..., T], *args: object, what: str, deadline: float | None = None) -> T:
         """Calls `function(*args)` in a child and returns what it returns.
@@ -80,38 +81,48 @@ class EnginePool:
             DiskFull: the child met a full disk.
             ProfileError: whatever of that family the function raises.
         """
-        try:
-            return await self._once(function, args, what, deadline)
-        except EngineCrashed as error:
-            if not getattr(error, "killed", False):
-                raise
-            _log.warning("engine process was killed; trying once more", extra={"work": what})
-            return await self._once(function, args, what, deadline)
+        async with self._slots:
+            try:
+                return await self._once(function, args, what, deadline)
+            except _Killed:
+                _log.warning("an engine process was killed; trying once more", extra={"work": what})
+                return await self._once(function, args, what, deadline)
 
     async def _once(self, function: Callable[..., T], args: tuple[object, ...], what: str, deadline: float | None) -> T:
         seconds = deadline or self.bounds.deadline
+        pool = self._pool
+        patience = asyncio.timeout(seconds + _START_SECONDS)
         self.running += 1
-        future = self._pool.schedule(
-            _limited, args=(self.bounds.memory_bytes, request_id.get(), function, *args), timeout=seconds
-        )
         try:
-            return await asyncio.wrap_future(future)
-        except asyncio.CancelledError:
-            future.cancel()  # type: ignore[no-untyped-call]
-            raise
+            future = pool.schedule(
+                _limited, args=(self.bounds.memory_bytes, request_id.get(), function, *args), timeout=seconds
+            )
+            try:
+                async with patience:
+                    return await asyncio.wrap_future(future)
+            except asyncio.CancelledError:
+                future.cancel()  # type: ignore[no-untyped-call]
+                raise
         except TimeoutError:
+            if patience.expired():
+                # No child took the task, or the one that did cannot even be killed in the usual way.
+                self._replace(pool)
             raise DeadlineExceeded(
                 f"The engine did not finish {what} within {seconds:g} s and was stopped. "
                 f"Open a single host or a shorter capture, or raise --engine-deadline."
             ) from None
         except ProcessExpired as error:
             raise self._death(error, what) from None
-        except CancelledError:
-            raise EngineCrashed(f"The engine was shut down while it worked on {what}. Try again.") from None
+        except (BrokenExecutor, RuntimeError, CancelledError) as error:
+            if isinstance(error, RuntimeError) and not isinstance(error, BrokenExecutor) and pool.active:
+                raise
+            # Children that die while idle can take the whole pool with them.
+            self._replace(pool)
+            raise _Killed(f"The engine's processes died while they worked on {what}. Try again.") from None
         except MemoryError:
             raise self._out_of_memory(what) from None
         except OSError as error:
-            if error.errno == 28:
+            if error.errno == errno.ENOSPC:
                 raise DiskFull(
                     f"The disk that holds the state folder is full; {what} could not be finished. Free some space."
                 ) from None
@@ -119,28 +130,52 @@ class EnginePool:
         finally:
             self.running -= 1
 
+    def _new_pool(self) -> ProcessPool:
+        return ProcessPool(
+            max_workers=self.bounds.processes,
+            max_tasks=self.bounds.tasks_per_process,
+            initializer=_begin,
+            initargs=(self._initialize,),
+            context=self._context,
+        )
+
+    def _replace(self, broken: ProcessPool) -> None:
+        """Puts a fresh pool in the place of a broken one, unless somebody has done so already."""
+        if self._pool is broken:
+            _log.error("the engine's process pool is broken and was replaced")
+            self._pool = self._new_pool()
+            # In a thread of its own: it waits for processes that may not end soon.
+            threading.Thread(target=_stop, args=(broken,), name="stop-broken-pool", daemon=True).start()
+
     def _death(self, error: ProcessExpired, what: str) -> ProfileError:
         code = error.exitcode
         if code == limits.EXIT_OUT_OF_MEMORY:
             return self._out_of_memory(what)
         reason = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
-        crash = EngineCrashed(
+        kind = _Killed if code == -signal.SIGKILL else EngineCrashed
+        return kind(
             f"The engine's process died ({reason}) while it worked on {what}. The file may be damaged in a way "
             f"that the engine does not catch; other sessions are not affected."
         )
-        crash.killed = code == -signal.SIGKILL  # type: ignore[attr-defined]
-        return crash
 
     def _out_of_memory(self, what: str) -> OutOfMemory:
         return OutOfMemory(
             f"The engine went over its limit of {self.bounds.memory_bytes / 2**30:.1f} GiB on {what} and was stopped. "
-            f"Open fewer hosts, or raise --engine-memory."
+            f"Open fewer hosts, or raise --engine-memory-gib."
         )
 
     async def close(self) -> None:
         """Stops the children and waits for them."""
-        self._pool.stop()  # type: ignore[no-untyped-call]
-        await asyncio.to_thread(self._pool.join)
+        await asyncio.to_thread(_stop, self._pool)
+
+
+class _Killed(EngineCrashed):
+    """The child was killed from outside, so that the task need not be to blame."""
+
+
+def _stop(pool: ProcessPool) -> None:
+    pool.stop()  # type: ignore[no-untyped-call]
+    pool.join()
 
 
 def _begin(initialize: Callable[[], None] | None) -> None:

@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import httpx
+import psutil
 import pytest
 
 from benchmarks.generate import generate_session
@@ -87,7 +88,7 @@ async def gateway(root: Path, state: Path, bounds: EngineLimits) -> AsyncIterato
     results = ResultStore(f"file://{state / 'results'}", StoreOptions())
     parser = Parser(FileCache(state / "cache", 1 << 30), pool, lambda _: store)
     services = Services(
-        Settings(logdir=(str(root),)),
+        Settings(logdir=(f"root={root}",)),
         AssetLibrary.prepare(state / "assets"),
         OneCatalog(snapshot),
         OneParser(parser, results),
@@ -178,6 +179,31 @@ async def test_a_crash_is_told_with_its_signal_and_a_kill_from_outside_is_tried_
     with pytest.raises(EngineCrashed, match="SIGKILL"):
         await pool.run(die_always, what="a tool")
     assert await pool.run(tasks.self_test, session_folder(tmp_path, "s"), what="self-test") > 0
+    await pool.close()
+
+
+async def test_processes_that_die_while_idle_cost_no_request(tmp_path: Path) -> None:
+    pool = EnginePool(EngineLimits(processes=2))
+    for round_ in range(3):
+        await asyncio.gather(*(pool.run(time.sleep, 0.1, what="a tool") for _ in range(2)))
+        server = psutil.Process(await pool.run(os.getppid, what="a tool"))
+        for process in [*server.children(), *([server] if round_ == 1 else [])]:
+            process.kill()
+        await asyncio.sleep(0.5)
+        folder = session_folder(tmp_path / str(round_), "s")
+        assert await pool.run(tasks.self_test, folder, what="self-test", deadline=20) > 0
+    await pool.close()
+
+
+async def test_a_stopped_process_does_not_outlast_the_deadline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("loaders.engines.pool._START_SECONDS", 0.5)
+    pool = EnginePool(EngineLimits(processes=1, deadline=1.0))
+    pid = await pool.run(os.getpid, what="a tool")
+    os.kill(pid, signal.SIGSTOP)
+    with pytest.raises(ProfileError) as failure:
+        await pool.run(os.getpid, what="a tool")
+    assert failure.value.status == 504
+    assert await pool.run(tasks.self_test, session_folder(tmp_path, "s"), what="self-test", deadline=20) > 0
     await pool.close()
 
 

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from hosting.cannot_serve import CannotServe
 from hosting.serve import serve_forever
 from hosting.settings import Settings, default_server, load_settings
-from loaders.errors import ProfileError
+from loaders.errors import BadParameter, ProfileError
 
 _REQUEST_SECONDS: Final = 120.0
 
@@ -28,7 +28,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     try:
         status: int = given.run(given)
-    except (CannotServe, ProfileError, FileNotFoundError) as error:
+    except (BadParameter, FileNotFoundError) as error:
+        print(f"xprof-hosting: {error}", file=sys.stderr)
+        return 2
+    except (CannotServe, ProfileError) as error:
         print(f"xprof-hosting: {error}", file=sys.stderr)
         return 1
     except ValidationError as error:
@@ -36,6 +39,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             name = "--" + str(item["loc"][0]).replace("_", "-") if item["loc"] else "settings"
             print(f"xprof-hosting: {name}: {item['msg']}", file=sys.stderr)
         return 2
+    except BrokenPipeError:
+        # Whoever read our output has enough; Python would complain about the rest at its exit.
+        sys.stdout = None
+        return 1
     except KeyboardInterrupt:
         return 1
     return status
@@ -128,7 +135,9 @@ def _get(server: str | None, path: str) -> dict[str, Any] | None:
             return content
     except urllib.error.HTTPError as error:
         print(f"xprof-hosting: {address} answered {error.code}: {error.read(500).decode()}", file=sys.stderr)
-    except OSError as error:
+    except json.JSONDecodeError:
+        print(f"xprof-hosting: {address} is no XProf hosting service: its answer is no JSON.", file=sys.stderr)
+    except (OSError, ValueError) as error:
         print(f"xprof-hosting: {address} does not answer: {error}. Is the service running?", file=sys.stderr)
     return None
 

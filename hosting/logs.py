@@ -11,6 +11,17 @@ from pythonjsonlogger.json import JsonFormatter
 from loaders.request_context import request_id
 
 
+class _Handler(WatchedFileHandler):
+    """Goes on when its file or folder is taken away; a log line must not fail the request that it is about."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            Path(self.baseFilename).parent.mkdir(parents=True, exist_ok=True)
+            super().emit(record)
+        except OSError:
+            self.handleError(record)
+
+
 class _RequestIdFilter(logging.Filter):
     def __init__(self, role: str) -> None:
         super().__init__()
@@ -32,7 +43,7 @@ def configure_logs(role: str, level: str, folder: Path | None) -> None:
     handlers: list[logging.Handler] = [logging.StreamHandler()]
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
-        handlers.append(WatchedFileHandler(folder / "xprof-hosting.jsonl"))
+        handlers.append(_Handler(folder / "xprof-hosting.jsonl"))
     formatter = JsonFormatter(
         "{asctime}{levelname}{role}{name}{message}{request_id}{process}",
         style="{",

@@ -22,18 +22,20 @@ from hosting.embedded_ray import EmbeddedRay, configure_ray
 from hosting.existing_ray import check_answers, guest, join
 from hosting.logs import configure_logs
 from hosting.settings import Settings
+from loaders.errors import BadParameter
 from loaders.log_roots import parse_log_roots
 
 _log = logging.getLogger(__name__)
 _READY_SECONDS: Final = 120.0
-_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def serve_forever(settings: Settings) -> int:
     """Runs the service until SIGINT or SIGTERM. Returns the exit status.
 
     Raises:
-        CannotServe: settings that can't work, a port or state folder in use, or a start that failed.
+        BadParameter: settings that can't work.
+        CannotServe: a port or state folder in use, or a start that failed.
     """
     _check(settings)
     settings = _settled(settings)
@@ -175,10 +177,10 @@ def _claimed_port(host: str, port: int) -> int:
 
 def _check(settings: Settings) -> None:
     if not settings.logdir:
-        raise CannotServe("No log root is given. Name at least one: xprof-hosting serve --logdir gs://bucket/prefix")
+        raise BadParameter("No log root is given. Name at least one: xprof-hosting serve --logdir gs://bucket/prefix")
     parse_log_roots(settings.logdir)
     if not _is_loopback(settings.host) and not settings.insecure_no_auth:
-        raise CannotServe(
+        raise BadParameter(
             f"--host {settings.host} would let everyone who reaches it see every profile, as no authentication is "
             f"configured. Listen on loopback, or give --insecure-no-auth if that is what you want."
         )

@@ -129,9 +129,11 @@ class FileCache:
                 return
             try:
                 size = await in_thread(partial(_settle, folder))
-                await self._take_room(f"'{key}'", size, partial(_move_in, held, folder, path, size))
+                await self._take_room(
+                    "what was derived from a profile", size, partial(_move_in, held, folder, path, size)
+                )
             except OSError as error:
-                raise disk_error(f"'{key}'", error) from error
+                raise disk_error("what was derived from a profile", error) from error
         finally:
             _let_go(held, path)
 

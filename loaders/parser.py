@@ -20,7 +20,7 @@ from cachetools import LRUCache
 from loaders.derived_files import DerivedFiles, map_key, map_output
 from loaders.engines import tasks
 from loaders.engines.pool import EnginePool, session_folder
-from loaders.errors import BadParameter, InvalidProfile, NotFound, ObjectChanged, ProfileTooLarge
+from loaders.errors import BadParameter, DiskFull, InvalidProfile, NotFound, ObjectChanged, ProfileTooLarge
 from loaders.file_cache import FileCache
 from loaders.jobs import ToolJob
 from loaders.records import RecordHeader, record_bytes
@@ -137,7 +137,11 @@ class Parser:
             for item in hosts:
                 self._sound[item.file.identity] = True
             if not saved:
-                await self.derived.keep_own(job.family, job.tool, hosts, folder)
+                try:
+                    await self.derived.keep_own(job.family, job.tool, hosts, folder)
+                except DiskFull as error:
+                    # The answer is at hand; only the next tool will have to parse again.
+                    _log.warning("no room to keep what was derived", extra={"work": job.what, "reason": str(error)})
             return data
 
     async def _from_maps(self, job: ToolJob, provide: Provide) -> bytes:

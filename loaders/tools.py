@@ -182,7 +182,7 @@ def select_hosts(tool: Tool, known: Iterable[str], host: str | None, hosts: str 
     names = sorted(known)
     if hosts and tool.family is Family.TRACE:
         # A host's name may itself hold a comma: one that is known as a whole is not split.
-        wanted = [hosts] if hosts in names else [part for part in hosts.split(",") if part]
+        wanted = [hosts] if hosts in names else [part for part in hosts.split(",") if part] or names
     elif host and host != ALL_HOSTS:
         wanted = [host]
     elif tool.hosts == "one":
@@ -207,7 +207,7 @@ def canonical_parameters(tool: Tool, query: Mapping[str, str]) -> tuple[tuple[st
     chosen: dict[str, str] = {}
     for name in tool.parameters:
         value = query.get(name)
-        if name == "graph_width" and value is not None and not value.isdigit():
+        if name == "graph_width" and value is not None and not (value.isascii() and value.isdecimal()):
             value = None
         if value is None:
             value = _DEFAULTS.get(name)
@@ -217,6 +217,10 @@ def canonical_parameters(tool: Tool, query: Mapping[str, str]) -> tuple[tuple[st
             value = "true" if value.lower() == "true" else "false"
         elif name in _NUMBERS:
             value = _canonical_number(name, value)
+        elif name == "unique_id":
+            # Not through a float: these are 64-bit numbers.
+            if not value.removeprefix("-").isdecimal() or not value.isascii():
+                raise BadParameter(f"The parameter 'unique_id' must be a whole number, not '{value}'.")
         elif name in ("module_name", "device_type", "program_id"):
             _refuse_paths(name, value)
         chosen[name] = value

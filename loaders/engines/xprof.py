@@ -32,9 +32,9 @@ from loaders.engines.tasks import (
 )
 from loaders.engines.tiny_xspace import tiny_xspace
 from loaders.engines.worker import MapWorker
-from loaders.errors import BadParameter, EngineFailed, InvalidProfile, NotFound
+from loaders.errors import BadParameter, DiskFull, EngineFailed, InvalidProfile, NotFound
 from loaders.records import RecordHeader, record_bytes
-from loaders.tools import ALL_HOSTS, TOOLS, Family
+from loaders.tools import ALL_HOSTS, INSPECTION, TOOLS, Family
 from loaders.xspace_scan import scan_xspace
 
 
@@ -211,12 +211,23 @@ def _counter_names(device_type: str | None) -> bytes:
 def _failure(task: ToolTask, message: str) -> Exception:
     """The error that fits xprof's own words, which it gives only as text."""
     hosts = ", ".join(task.hosts[:3]) + (", …" if len(task.hosts) > 3 else "")
-    where = f"session '{task.session}' (host {hosts})"
+    where = f"session '{task.session}' (host {hosts})" if hosts else f"session '{task.session}'"
+    message = message.replace(f"{task.folder}/", "").strip()
     lowered = message.lower()
-    if ("parse" in lowered and ("xspace" in lowered or "proto" in lowered)) or task.tool == "tool_names":
-        return InvalidProfile(f"xprof cannot read the profile of {where}: {message or 'it finds no planes in it'}.")
+    if "no space left" in lowered:
+        return DiskFull(
+            f"The disk that holds the state folder filled up during {task.tool} of {where}. Free some space."
+        )
+    if ("parse" in lowered and ("xspace" in lowered or "proto" in lowered)) or task.tool == INSPECTION.name:
+        return InvalidProfile(
+            f"xprof cannot read the profile of {where}: {message or 'it finds no planes in it'}. The file is damaged "
+            f"inside; copy it again from where it was captured."
+        )
     if "couldn't find" in lowered or "not found" in lowered or "can not load hlo proto" in lowered:
         return NotFound(f"{task.tool} of {where}: {message}")
+    if message and TOOLS[task.tool].family is Family.HLO:
+        # What these tools refuse is a parameter; their files were read before.
+        return BadParameter(f"{task.tool} of {where}: {message}")
     if message:
         return EngineFailed(f"xprof could not make {task.tool} of {where}: {message}")
     return NotFound(f"xprof has no data for {task.tool} in {where}.")

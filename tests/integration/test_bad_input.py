@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import httpx
@@ -134,6 +135,46 @@ def test_no_parameter_reads_outside_the_log_roots(client: httpx.Client, log_root
     ):
         answer = client.get(f"{API}{path}")
         assert "root:" not in answer.text
+
+
+def test_what_takes_a_listed_files_place_is_not_followed_and_not_a_500(
+    client: httpx.Client, log_root: Path, outside: Path, cpu_session: Path
+) -> None:
+    folder = log_root / "swapped" / "plugins" / "profile" / "now"
+    folder.mkdir(parents=True)
+    target = folder / "host.xplane.pb"
+    source = next(cpu_session.glob("*.xplane.pb"))
+    query = {"run": "swapped/now", "tag": "op_profile", "host": "host"}
+    target.write_bytes(source.read_bytes())
+    deadline = time.monotonic() + 10
+    while client.get(f"{API}data", params=query).status_code != 200:
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    for link in (outside / "host.xplane.pb", Path("/etc/passwd"), target):
+        target.unlink()
+        target.symlink_to(link)
+        for path, parameters in (("data", query), ("run_tools", query), ("module_list", query)):
+            answer = client.get(f"{API}{path}", params=parameters)
+            assert answer.status_code in (404, 503), (link, answer.text)
+        assert client.get("v1/sessions/swapped/now").status_code in (404, 503)
+    target.unlink()
+    folder.rmdir()
+    folder.write_text("a file in the folder's place")
+    assert client.get(f"{API}data", params=query).status_code == 404
+    folder.unlink()
+
+
+@pytest.mark.parametrize(
+    "more", [{}, {"type": "bogus"}, {"type": "graph", "graph_width": "²"}, {"type": "adj_nodes", "node_name": ""}]
+)
+def test_a_graph_that_makes_no_sense_is_the_clients_mistake(client: httpx.Client, more: dict[str, str]) -> None:
+    module = client.get(f"{API}module_list", params={"run": "cpu/two", "tag": "graph_viewer"}).text.split(",")[0]
+    query = {"run": "cpu/two", "tag": "graph_viewer", "host": "demo-host-0", "module_name": module, **more}
+    answer = client.get(f"{API}data", params=query)
+    assert answer.status_code in (400, 404), answer.text
+    assert "scratch" not in answer.text
+    trace = {"run": "cpu/two", "tag": "trace_viewer@", "event_name": "x", "unique_id": "zz"}
+    assert client.get(f"{API}data", params=trace).status_code == 400
 
 
 def test_a_deep_link_without_a_host_takes_the_first_by_name(client: httpx.Client) -> None:

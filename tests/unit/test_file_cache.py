@@ -521,7 +521,7 @@ async def test_published_folders_count_and_are_evicted_unless_they_are_leased(se
         assert folder is not None
         assert (folder / "f").stat().st_size == 10_000
     assert await read_entry(cache, "two") is None
-    with pytest.raises(DiskFull, match="'huge' has 25,001 bytes"):
+    with pytest.raises(DiskFull, match="what was derived from a profile has 25,001 bytes"):
         await publish(cache, "huge", f=b"x" * 25_001)
     assert cache.usage().bytes == 22_000
     await publish(cache, "three", f=b"x" * 25_000)

@@ -51,7 +51,7 @@ class StoredFile:
     modified: float
     """Seconds since the epoch."""
     etag: str | None
-    """An opaque mark of the content: GCS checksum, S3 ETag, or a local file's modification time and inode."""
+    """An opaque mark of the content: GCS checksum, S3 ETag, or a local file's times and inode."""
     version: str | None
     """The generation in GCS; None elsewhere, since S3 does not list version ids."""
 
@@ -69,7 +69,8 @@ class StoredFile:
     @classmethod
     def from_stat(cls, path: str | os.PathLike[str], stat: os.stat_result) -> StoredFile:
         """Describe a local file from its absolute path and its `os.stat`."""
-        mark = f"{stat.st_mtime_ns:x}-{stat.st_ino:x}"
+        # The change time, too: tools that copy or edit in place may set the modification time back.
+        mark = f"{stat.st_mtime_ns:x}-{stat.st_ctime_ns:x}-{stat.st_ino:x}"
         return cls(FILE_SCHEME + os.fspath(path), stat.st_size, stat.st_mtime_ns / 1e9, mark, None)
 
 

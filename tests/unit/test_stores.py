@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import time
 import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -256,3 +257,15 @@ async def test_reading_a_local_file_starts_anywhere_and_notices_changes(tmp_path
     (tmp_path / "f").unlink()
     with pytest.raises(NotFound):
         await anext(store.read(file))
+
+
+def test_an_edit_that_sets_the_modification_time_back_makes_another_file(tmp_path: Path) -> None:
+    path = tmp_path / "h.xplane.pb"
+    path.write_bytes(b"one")
+    before = path.stat()
+    listed = StoredFile.from_stat(path, before)
+    time.sleep(0.02)
+    path.write_bytes(b"two")
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert path.stat().st_mtime_ns == before.st_mtime_ns
+    assert StoredFile.from_stat(path, path.stat()).identity != listed.identity

@@ -1,6 +1,6 @@
 """Measures how long `xprof-hosting serve` takes from the command to its ready line, and to its end after SIGTERM.
 
-    python -m benchmarks.startup [--runs 5]
+python -m benchmarks.startup [--runs 5]
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import os
-import time
 import pickle
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

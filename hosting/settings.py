@@ -90,6 +90,9 @@ class Settings(BaseSettings):
         gt=0,
         description="Resident GiB that one engine process may reach.",
     )
+    max_waiting: int = Field(
+        default=256, ge=1, description="Results that a shard makes or queues at once; more are answered 429."
+    )
     cache_gib: float = Field(
         default=50.0, gt=0, description="GiB of the file cache, shared by the shards of a machine."
     )

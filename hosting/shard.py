@@ -22,7 +22,7 @@ from hosting.shard_client import ShardClient
 from loaders.derived_files import map_key
 from loaders.engines import tasks
 from loaders.engines.pool import EnginePool, session_folder
-from loaders.errors import NotFound, ObjectChanged, ProfileError
+from loaders.errors import NotFound, ObjectChanged, Overloaded, ProfileError
 from loaders.file_cache import DownloadReport, FileCache
 from loaders.jobs import ToolJob
 from loaders.log_roots import parse_log_roots
@@ -55,6 +55,7 @@ class Shard:
         self._parser = Parser(self._cache, self._pool, lambda root: self._stores[root])
         self._results = ResultStore(settings.results_uri, options, max_bytes=settings.results_bytes)
         self._flight: SingleFlight[tuple[str, memoryview]] = SingleFlight()
+        self._max_waiting = settings.max_waiting
         self._tested: asyncio.Task[None] | None = None
 
     def record_replica_metadata(self) -> dict[str, Any]:
@@ -76,6 +77,10 @@ class Shard:
         """The job's record, made now unless the result store has it; one parse for all who ask at once."""
         request_id.set(request)
         key = job.key(tasks.ENGINE)
+        if key not in self._flight and len(self._flight) >= self._max_waiting:
+            return RecordReply(
+                key, problem=Overloaded(f"{len(self._flight)} results are being made or waited for. Try again shortly.")
+            )
         try:
             key, data = await self._flight.do(key, lambda: self._find_or_make(job, key))
         except ProfileError as problem:

@@ -21,6 +21,9 @@ class SingleFlight(Generic[T]):
     def __len__(self) -> int:
         return len(self._running)
 
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._running
+
     async def do(self, key: Hashable, work: Callable[[], Awaitable[T]]) -> T:
         """Awaits the work that runs under `key`, starting it when none does; its error reaches every caller."""
         task = self._running.get(key)

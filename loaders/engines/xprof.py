@@ -45,7 +45,10 @@ def inspect(task: ToolTask) -> Inspection:
         InvalidProfile: xprof finds nothing in the files, which it never says of a profile that it could read.
     """
     _scan(task)
-    raw, success = _pywrap_profiler_plugin.xspace_to_tools_data(_paths(task), "tool_names")
+    try:
+        raw, success = _pywrap_profiler_plugin.xspace_to_tools_data(_paths(task), INSPECTION.name)
+    except RuntimeError as error:
+        raise _failure(task, str(error)) from None
     names = raw.decode(errors="replace") if isinstance(raw, bytes) else str(raw)
     if not success or not names:
         raise _failure(task, names)

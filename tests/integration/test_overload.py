@@ -1,0 +1,47 @@
+"""A shard that has enough to do says so, and only then."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from hosting.settings import Settings
+from hosting.shard import Shard
+from loaders.errors import Overloaded
+from loaders.jobs import ToolJob
+from loaders.records import RecordHeader, record_bytes
+from loaders.sessions import HostFile
+from loaders.stored_file import StoredFile
+
+RECORD = record_bytes(b"{}", RecordHeader("application/json", 2, "xprof"))
+
+
+def job(number: int) -> ToolJob:
+    """A job of its own key."""
+    file = StoredFile(f"gs://b/{number}", 1, 0.0, "etag", None)
+    return ToolJob("s", "root", "overview_page", (), (HostFile("h", file),), False)
+
+
+async def test_a_full_queue_is_a_429_with_retry_after_and_what_waits_is_still_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shard = Shard(Settings(state_dir=tmp_path, max_waiting=2))
+    release = asyncio.Event()
+
+    async def make(_: ToolJob, __: object) -> bytes:
+        await release.wait()
+        return RECORD
+
+    monkeypatch.setattr(shard._parser, "tool_data", make)
+    waiting = [asyncio.ensure_future(shard.tool_data(job(n), "r")) for n in (1, 2, 1)]
+    await asyncio.sleep(0.2)
+    refused = await shard.tool_data(job(3), "r")
+    assert isinstance(refused.problem, Overloaded)
+    assert refused.problem.status == 429
+    assert refused.problem.retry_after
+    release.set()
+    assert all(reply.problem is None for reply in await asyncio.gather(*waiting))
+    assert (await shard.tool_data(job(3), "r")).problem is None
+    await shard._pool.close()

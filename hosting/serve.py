@@ -88,7 +88,7 @@ def _start(settings: Settings, stack: ExitStack, stopping: threading.Event) -> N
         check_answers(address)
     else:
         configure_ray()
-        embedded = EmbeddedRay(dashboard=settings.ray_dashboard)
+        embedded = EmbeddedRay(dashboard=settings.ray_dashboard, haproxy=settings.front == "haproxy")
         stack.callback(embedded.stop)
         address = embedded.address
     import ray

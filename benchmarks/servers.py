@@ -6,7 +6,6 @@ import contextlib
 import http.client
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -15,6 +14,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
+from hosting.free_ports import free_ports
 from hosting.service_process import ServiceProcess
 
 API = "/data/plugin/profile/"
@@ -38,7 +38,7 @@ Starter = Callable[[Path, Path], AbstractContextManager[RunningServer]]
 def stock_server(logdir: Path, state: Path) -> Iterator[RunningServer]:
     """`xprof server` of this environment. It writes its caches beside the profiles in `logdir`."""
     state.mkdir(parents=True, exist_ok=True)
-    port, grpc_port = _free_ports(2)
+    port, grpc_port = free_ports(2)
     command = [str(Path(sys.executable).with_name("xprof")), "--logdir", str(logdir)]
     command += ["--port", str(port), "--grpc_port", str(grpc_port)]
     with (state / "stock.log").open("w") as log:
@@ -85,11 +85,3 @@ def _stop_group(process: subprocess.Popen[bytes]) -> None:
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(10)
             return
-
-
-def _free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-import socket
 import tempfile
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
+
+from hosting.free_ports import free_ports
 
 # Ray takes 127.0.0.1 for a word and puts the machine's outer address in its place; other loopback addresses it leaves.
 _ADDRESS: Final = "127.0.0.2"
@@ -82,7 +82,7 @@ class EmbeddedRay:
 def _configure_haproxy(folder: Path) -> None:
     """Sets what Ray Serve's HAProxy takes from the environment: files and ports of this instance's own, and a retry of
     what a dying gateway has not answered; gateways leave without its default pause of half a minute."""
-    metrics_port, stats_port = _free_ports(2)
+    metrics_port, stats_port = free_ports(2)
     os.environ |= {
         "RAY_SERVE_ENABLE_HA_PROXY": "1",
         "RAY_SERVE_HAPROXY_NBTHREAD": str(min(4, os.cpu_count() or 1)),
@@ -96,11 +96,3 @@ def _configure_haproxy(folder: Path) -> None:
         "RAY_SERVE_HAPROXY_RETRY_ON": "conn-failure empty-response",
         "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "2",
     }
-
-
-def _free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for probe in probes:
-            probe.bind(("", 0))
-        return [probe.getsockname()[1] for probe in probes]

@@ -31,7 +31,7 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def serve_forever(settings: Settings) -> int:
-    """Runs the service until SIGINT or SIGTERM. Returns the exit status.
+    """Runs the service until SIGINT, SIGTERM or SIGHUP. Returns the exit status.
 
     Raises:
         BadParameter: settings that can't work.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -22,7 +22,7 @@ from loaders.local_store import LocalStore
 from loaders.log_roots import parse_log_roots
 from loaders.records import Record
 from loaders.result_store import ResultStore
-from loaders.sessions import HostFile, Session, Snapshot
+from loaders.sessions import Session, Snapshot
 from loaders.stored_file import FILE_SCHEME
 
 
@@ -69,9 +69,7 @@ class Services:
         store = self._local_stores.get(job.root)
         if store is None:
             return job
-        files = await asyncio.to_thread(lambda: [store.look(item.file.uri) for item in job.hosts])
-        hosts = [HostFile(item.host, file) for item, file in zip(job.hosts, files, strict=True)]
-        return replace(job, hosts=tuple(hosts))
+        return job.with_files(await asyncio.to_thread(lambda: [store.look(item.file.uri) for item in job.hosts]))
 
     @cached_property
     def _local_stores(self) -> dict[str, LocalStore]:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import logging
 import sys
 import time
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +56,10 @@ class Shard:
         self._flight: SingleFlight[tuple[str, memoryview]] = SingleFlight()
         self._max_waiting = settings.max_waiting
         self._tested: asyncio.Task[None] | None = None
+
+    @cached_property
+    def _peers(self) -> ShardClient:
+        return ShardClient(serve.get_deployment_handle("shard", serve.get_replica_context().app_name))
 
     def record_replica_metadata(self) -> dict[str, Any]:
         """Tells routers this replica's slot: its rank, which a replacement inherits."""
@@ -167,9 +170,7 @@ class Shard:
             ProfileError: a file is gone or out of reach.
         """
         store = self._stores[job.root]
-        files = await asyncio.gather(*(store.head(item.file.uri) for item in job.hosts))
-        hosts = tuple(HostFile(item.host, file) for item, file in zip(job.hosts, files, strict=True))
-        return dataclasses.replace(job, hosts=hosts)
+        return job.with_files(await asyncio.gather(*(store.head(item.file.uri) for item in job.hosts)))
 
     async def _provide(self, job: ToolJob, item: HostFile, family: Family) -> None:
         """Brings one host's derived files here: from this machine's cache, or by a map on the shard that owns it."""
@@ -177,14 +178,13 @@ class Shard:
         if await derived.has_map(family, item):
             metrics.MAPS.labels(family.value, "cached").inc()
             return
-        peers = ShardClient(serve.get_deployment_handle("shard", serve.get_replica_context().app_name))
-        reply = await peers.map_host(job, item, family)
+        reply = await self._peers.map_host(job, item, family)
         if reply.problem is not None:
             raise reply.problem
         metrics.MAPS.labels(family.value, "mapped").inc()
         if await derived.has_map(family, item):
             return
-        entry = await peers.read_entry(job, item, family)
+        entry = await self._peers.read_entry(job, item, family)
         if not entry.files:
             # The owner changed between the two calls.
             await self._parser.map_host(job, item, family)

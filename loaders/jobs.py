@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from loaders.sessions import HostFile, Session
+from loaders.stored_file import StoredFile
 from loaders.tools import INSPECTION, TOOLS, Family, Tool, select_hosts
 
 SCHEMA: Final = "1"
@@ -36,6 +38,11 @@ class ToolJob:
         """The result key: engine, tool, canonical parameters and every file's identity, as 64 hex digits."""
         parts = [SCHEMA, engine, self.tool, self.parameters, [(item.host, item.file.identity) for item in self.hosts]]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+    def with_files(self, files: Sequence[StoredFile]) -> ToolJob:
+        """The same job on other versions of its hosts' files, given in the hosts' order."""
+        hosts = (HostFile(item.host, file) for item, file in zip(self.hosts, files, strict=True))
+        return replace(self, hosts=tuple(hosts))
 
     @property
     def affinity(self) -> str:

@@ -9,10 +9,10 @@ from pathlib import Path
 import httpx
 import pytest
 
+from benchmarks.servers import stock_server
 from hosting.service_process import ServiceProcess
 from tests.conftest import PROFILES
 from tests.session_folder import add_session
-from tests.stock_server import stock_server
 
 API = "data/plugin/profile/"
 
@@ -67,7 +67,7 @@ def stock(log_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     folder = tmp_path_factory.mktemp("stock")
     shutil.copytree(log_root, folder / "root", ignore=shutil.ignore_patterns("bad"))
     with (
-        stock_server(folder / "root", folder / "xprof.log") as address,
-        httpx.Client(base_url=address, timeout=120) as session,
+        stock_server(folder / "root", folder / "own") as server,
+        httpx.Client(base_url=f"http://127.0.0.1:{server.port}/", timeout=120) as session,
     ):
         yield session

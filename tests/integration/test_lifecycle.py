@@ -22,9 +22,9 @@ import httpx
 import psutil
 import pytest
 
+from hosting.free_ports import free_ports
 from hosting.service_process import READY_LINE
 from tests.session_folder import add_session
-from tests.stock_server import free_port
 
 ROOT = Path(__file__).parent.parent.parent
 API = "data/plugin/profile/"
@@ -296,7 +296,7 @@ def cluster(folder: Path) -> Iterator[str]:
     """A Ray cluster of somebody else; its address."""
     mark = uuid.uuid4().hex
     temporary = Path(tempfile.mkdtemp(prefix="xr-", dir="/tmp"))
-    port = free_port()
+    [port] = free_ports(1)
     command = [str(Path(sys.executable).parent / "ray"), "start", "--head", "--block", f"--port={port}"]
     command += ["--node-ip-address=127.0.0.2", "--include-dashboard=false", f"--temp-dir={temporary}", "--num-cpus=8"]
     command += ["--object-store-memory=200000000", "--dashboard-agent-listen-port=0", "--min-worker-port=0"]
@@ -343,7 +343,7 @@ def test_it_runs_on_an_existing_cluster_and_leaves_it_as_it_was(folder: Path, lo
 
 
 def test_a_cluster_that_is_not_there_is_refused(folder: Path) -> None:
-    address = f"127.0.0.1:{free_port()}"
+    address = f"127.0.0.1:{free_ports(1)[0]}"
     status, said = refused("--ray-address", address, "--logdir", "/x", "--port", "0", "--state-dir", folder / "unused")
     assert status == 1
     assert f"No Ray cluster answers at {address}" in said

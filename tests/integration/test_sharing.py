@@ -95,6 +95,14 @@ def _processes(service: ServiceProcess, word: str) -> list[psutil.Process]:
     return found
 
 
+def _ask(client: httpx.Client, query: dict[str, str]) -> tuple[threading.Thread, list[httpx.Response]]:
+    """Asks for tool data in the background; the answer is in the list once the thread has ended."""
+    answers: list[httpx.Response] = []
+    request = threading.Thread(target=lambda: answers.append(client.get(f"{API}data", params=query)))
+    request.start()
+    return request, answers
+
+
 def _busy(processes: list[psutil.Process]) -> list[psutil.Process]:
     """Those that are at work now."""
     for process in processes:
@@ -106,10 +114,8 @@ def _busy(processes: list[psutil.Process]) -> list[psutil.Process]:
 def test_a_killed_engine_process_costs_its_request_a_retry_at_most(
     client: httpx.Client, service: ServiceProcess, large: str
 ) -> None:
-    answers: list[httpx.Response] = []
     query = {"run": large, "tag": "trace_viewer@", "host": "host-0", "resolution": "3001"}
-    request = threading.Thread(target=lambda: answers.append(client.get(f"{API}data", params=query)))
-    request.start()
+    request, answers = _ask(client, query)
     killed = 0
     deadline = time.monotonic() + 20
     while not killed and request.is_alive() and time.monotonic() < deadline:
@@ -128,10 +134,8 @@ def test_a_killed_engine_process_costs_its_request_a_retry_at_most(
 def test_a_killed_shard_fails_nothing_and_is_replaced(
     client: httpx.Client, service: ServiceProcess, large: str
 ) -> None:
-    answers: list[httpx.Response] = []
     query = {"run": large, "tag": "trace_viewer@", "host": "host-1", "resolution": "3002"}
-    request = threading.Thread(target=lambda: answers.append(client.get(f"{API}data", params=query)))
-    request.start()
+    request, answers = _ask(client, query)
     time.sleep(0.3)
     shards = _processes(service, "ServeReplica:xprof-hosting:shard")
     assert len(shards) == 2

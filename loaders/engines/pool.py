@@ -20,6 +20,7 @@ from typing import TypeVar
 from pebble import ProcessExpired, ProcessPool
 
 from loaders.engines import limits
+from loaders.engines.slots import Slots, Turn
 from loaders.errors import DeadlineExceeded, DiskFull, EngineCrashed, OutOfMemory, ProfileError
 from loaders.request_context import request_id
 
@@ -57,18 +58,32 @@ class EnginePool:
         self.bounds = bounds
         self.running = 0
         # Tasks wait here rather than in the pool, so that a deadline counts from when a child could take the task.
-        self._slots = asyncio.Semaphore(bounds.processes)
+        self._slots = Slots(bounds.processes)
         # Before the fork server loads the engine: it tells some 40 lines a call otherwise.
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
         self._context = get_context("forkserver")
         self._context.set_forkserver_preload(_PRELOADED)
         self._initialize = initialize
         self._pool = self._new_pool()
+        # Done when the present pool is found broken. Made by the first task, which has an event loop for sure.
+        self._broken: asyncio.Future[None] | None = None
+
+    @property
+    def free(self) -> int:
+        """Processes that an urgent task could have at once."""
+        return self._slots.free
+
+    @property
+    def waiting(self) -> int:
+        """Tasks that wait for a process."""
+        return self._slots.waiting
 
     async def run(self, function: Callable[..., T], *args: object, what: str, deadline: float | None = None) -> T:
         """Calls `function(*args)` in a child and returns what it returns.
 
-        A child that was killed from outside is tried once more, since the task need not be to blame.
+        A task waits for its turn (see `Slots`): it is dropped when nobody wants it any more, and one that is not urgent
+        is stopped and queued again when people need its process. A child that was killed from outside is tried once
+        more, since the task need not be to blame.
 
         Args:
             what: names the work in errors, as in "trace_viewer@ of session 'x', host 'y'".
@@ -81,28 +96,47 @@ class EnginePool:
             DiskFull: the child met a full disk.
             ProfileError: whatever of that family the function raises.
         """
-        async with self._slots:
-            try:
-                return await self._once(function, args, what, deadline)
-            except _Killed:
-                _log.warning("an engine process was killed; trying once more", extra={"work": what})
-                return await self._once(function, args, what, deadline)
+        killed = False
+        while True:
+            async with self._slots.turn() as turn:
+                try:
+                    return await self._once(turn, function, args, what, deadline)
+                except _Preempted:
+                    _log.info("an engine call made room for a more urgent one", extra={"work": what})
+                except _Killed:
+                    if killed:
+                        raise
+                    killed = True
+                    _log.warning("an engine process was killed; trying once more", extra={"work": what})
 
-    async def _once(self, function: Callable[..., T], args: tuple[object, ...], what: str, deadline: float | None) -> T:
+    async def _once(
+        self, turn: Turn, function: Callable[..., T], args: tuple[object, ...], what: str, deadline: float | None
+    ) -> T:
         seconds = deadline or self.bounds.deadline
-        pool = self._pool
+        pool, broken = self._pool, self._broken or asyncio.get_running_loop().create_future()
+        self._broken = broken
         patience = asyncio.timeout(seconds + _START_SECONDS)
         self.running += 1
         try:
             future = pool.schedule(
                 _limited, args=(self.bounds.memory_bytes, request_id.get(), function, *args), timeout=seconds
             )
+            turn.preempt = future.cancel
+            answer = asyncio.wrap_future(future)
             try:
                 async with patience:
-                    return await asyncio.wrap_future(future)
-            except asyncio.CancelledError:
-                future.cancel()  # type: ignore[no-untyped-call]
-                raise
+                    # A pool that is stopped leaves the futures of what was running in it open.
+                    await asyncio.wait({answer, broken}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                turn.preempt = None
+                if not answer.done():
+                    future.cancel()  # type: ignore[no-untyped-call]
+            if answer.done() and not answer.cancelled():
+                result: T = answer.result()
+                return result
+            if turn.preempted:
+                raise _Preempted
+            raise CancelledError
         except TimeoutError:
             if patience.expired():
                 # No child took the task, or the one that did cannot even be killed in the usual way.
@@ -144,6 +178,9 @@ class EnginePool:
         if self._pool is broken:
             _log.error("the engine's process pool is broken and was replaced")
             self._pool = self._new_pool()
+            if self._broken is not None:
+                self._broken.set_result(None)
+                self._broken = None
             # In a thread of its own: it waits for processes that may not end soon.
             threading.Thread(target=_stop, args=(broken,), name="stop-broken-pool", daemon=True).start()
 
@@ -167,6 +204,10 @@ class EnginePool:
     async def close(self) -> None:
         """Stops the children and waits for them."""
         await asyncio.to_thread(_stop, self._pool)
+
+
+class _Preempted(Exception):
+    """The child was stopped for a more urgent task."""
 
 
 class _Killed(EngineCrashed):

@@ -35,6 +35,7 @@ from loaders.parser import Parser
 from loaders.result_store import ResultStore
 from loaders.sessions import Snapshot
 from loaders.stores import StoreOptions, open_store
+from loaders.tickets import Ticket, current_ticket
 
 DATA = "/data/plugin/profile/data"
 
@@ -207,6 +208,44 @@ async def test_a_stopped_process_does_not_outlast_the_deadline(tmp_path: Path, m
     await pool.close()
 
 
+async def test_a_pool_that_is_replaced_does_not_hold_up_what_ran_beside_the_stuck_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("loaders.engines.pool._START_SECONDS", 0.5)
+    pool = EnginePool(EngineLimits(processes=2, deadline=20.0))
+    pids = await asyncio.gather(*(pool.run(slow_pid, what="a tool") for _ in range(2)))
+    assert len(set(pids)) == 2
+    os.kill(pids[0], signal.SIGSTOP)
+    stuck, neighbour = (pool.run(slow_pid, what="a tool", deadline=deadline) for deadline in (1.0, 15.0))
+    began = time.monotonic()
+    results = await asyncio.gather(stuck, neighbour, return_exceptions=True)
+    assert time.monotonic() - began < 10
+    answered = [result for result in results if isinstance(result, int)]
+    told = [result for result in results if isinstance(result, ProfileError)]
+    assert len(answered) + len(told) == 2
+    assert all(problem.status == 504 for problem in told)
+    assert await pool.run(tasks.self_test, session_folder(tmp_path, "s"), what="self-test", deadline=20) > 0
+    await pool.close()
+
+
+async def test_a_persons_call_stops_prewarming_that_holds_the_only_process(tmp_path: Path) -> None:
+    pool = EnginePool(EngineLimits(processes=1))
+    marker = tmp_path / "begun"
+
+    async def prewarm() -> str:
+        current_ticket.set(Ticket(wanted=True))
+        return await pool.run(slow_at_first, marker, what="a prewarm")
+
+    warming = asyncio.ensure_future(prewarm())
+    while not marker.exists():
+        await asyncio.sleep(0.02)
+    began = time.monotonic()
+    await pool.run(os.getpid, what="a tool")
+    assert time.monotonic() - began < 10
+    assert await warming == "second time"
+    await pool.close()
+
+
 async def test_engine_processes_are_replaced_after_a_number_of_tasks() -> None:
     pool = EnginePool(EngineLimits(processes=1, tasks_per_process=2))
     pids = [await pool.run(os.getpid, what="a tool") for _ in range(4)]
@@ -264,6 +303,19 @@ def die_once(marker: Path) -> str:
         marker.touch()
         os.kill(os.getpid(), signal.SIGKILL)
     return "second"
+
+
+def slow_pid() -> int:
+    time.sleep(0.3)
+    return os.getpid()
+
+
+def slow_at_first(marker: Path) -> str:
+    if marker.exists():
+        return "second time"
+    marker.touch()
+    time.sleep(60)
+    return "never"
 
 
 def die_always() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+from dataclasses import dataclass
 from typing import Any
 
 from ray.serve.request_router import LocalityMixin, PendingRequest, RequestRouter, RunningReplica
@@ -20,19 +21,47 @@ def rank_slots(key: str, slots: list[str]) -> list[str]:
     return sorted(slots, key=lambda slot: _score(key, slot), reverse=True)
 
 
+@dataclass(frozen=True, slots=True)
+class Owners:
+    """Which of a key's replicas a call may go to: so many from a place in the key's order on, the least loaded of them
+    first. Travels as the call's session id."""
+
+    key: str
+    first: int = 0
+    count: int = 1
+
+    def encode(self) -> str:
+        """As a session id."""
+        return f"{self.first}:{self.count}:{self.key}"
+
+    @classmethod
+    def decode(cls, text: str) -> Owners:
+        """What `encode` made."""
+        first, count, key = text.split(":", 2)
+        return cls(key, int(first), int(count))
+
+    def ranks(self, slots: list[str]) -> list[list[str]]:
+        """The slots in groups, the preferred ones first; within a group the load decides."""
+        ranked = rank_slots(self.key, slots)
+        end = self.first + self.count
+        owners, others = ranked[self.first : end], ranked[end:] + ranked[: self.first]
+        return [group for group in (owners, *([slot] for slot in others)) if group]
+
+
 def _score(key: str, slot: str) -> int:
     return int.from_bytes(hashlib.blake2b(f"{key}\0{slot}".encode(), digest_size=8).digest(), "big")
 
 
 class AffinityRouter(LocalityMixin, RequestRouter):
-    """Sends a call with `session_id` to the replica that owns it; to the next one after `spill_after_s` of waiting.
+    """Sends a call to the replicas that its session id, an encoded `Owners`, prefers; to others when those do not
+    answer within `spill_after_s`.
 
     Not first in, first out: Ray's mixin of that name hands the replica picked for one key to the oldest request.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._spill_after_s = 5.0
+        self._spill_after_s = 1.0
         self._max_routing_tasks = 256
         self._by_metadata: dict[int, PendingRequest] = {}
 
@@ -67,7 +96,7 @@ class AffinityRouter(LocalityMixin, RequestRouter):
     async def choose_replicas(
         self, candidate_replicas: list[RunningReplica], pending_request: PendingRequest | None = None
     ) -> list[list[RunningReplica]]:
-        """Ranks the replicas for a request: its owner, then, once it has waited, the next in order."""
+        """Ranks the replicas for a request: its owners, then, once it has waited, the next in order."""
         if not candidate_replicas:
             return []
         if pending_request is None:
@@ -75,11 +104,11 @@ class AffinityRouter(LocalityMixin, RequestRouter):
         # Without it the loop spins while all replicas are full.
         pending_request.routing_context.should_backoff = True
         metadata = pending_request.metadata
-        key = metadata.session_id or metadata.internal_request_id
+        owners = Owners.decode(metadata.session_id) if metadata.session_id else Owners(metadata.internal_request_id)
         by_slot = {_slot(replica): replica for replica in candidate_replicas}
-        ranked = [by_slot[slot] for slot in rank_slots(key, list(by_slot))]
+        ranks = [[by_slot[slot] for slot in group] for group in owners.ranks(list(by_slot))]
         waited = time.time() - pending_request.created_at
-        return [[replica] for replica in (ranked if waited >= self._spill_after_s else ranked[:1])]
+        return ranks if waited >= self._spill_after_s else ranks[:1]
 
 
 def _slot(replica: RunningReplica) -> str:

@@ -29,6 +29,19 @@ _ROUTER: Final[RequestRouterConfig] = RequestRouterConfig.model_validate(
 def application(settings: Settings) -> Application:
     """The application with these settings, ready for `serve.run`."""
     quiet = {"enable_access_log": False}
+    shards = serve.deployment(
+        name="shard",
+        num_replicas=settings.shards,
+        max_ongoing_requests=_ONGOING,
+        ray_actor_options={"num_cpus": 0.1},
+        request_router_config=_ROUTER,
+        # A shard that hangs is replaced within some 20 s; its calls go to the next one then.
+        health_check_period_s=5,
+        health_check_timeout_s=5,
+        graceful_shutdown_timeout_s=20,
+        graceful_shutdown_wait_loop_s=0.5,
+        logging_config=quiet,
+    )(Shard).bind(settings)
     catalog = serve.deployment(
         name="catalog",
         num_replicas=1,
@@ -38,18 +51,7 @@ def application(settings: Settings) -> Application:
         graceful_shutdown_timeout_s=0.5,
         graceful_shutdown_wait_loop_s=0.1,
         logging_config=quiet,
-    )(CatalogService).bind(settings)
-    shards = serve.deployment(
-        name="shard",
-        num_replicas=settings.shards,
-        max_ongoing_requests=_ONGOING,
-        ray_actor_options={"num_cpus": 0.1},
-        request_router_config=_ROUTER,
-        health_check_period_s=5,
-        graceful_shutdown_timeout_s=20,
-        graceful_shutdown_wait_loop_s=0.5,
-        logging_config=quiet,
-    )(Shard).bind(settings)
+    )(CatalogService).bind(settings, shards)
     gateway = serve.deployment(
         name="gateway",
         num_replicas=settings.gateways,

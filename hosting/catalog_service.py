@@ -18,7 +18,9 @@ from ray.serve.exceptions import DeploymentUnavailableError
 from ray.serve.handle import DeploymentHandle
 
 from hosting.logs import configure_logs
+from hosting.prewarm import Prewarmer, arrived
 from hosting.settings import Settings, store_options
+from hosting.shard_client import ShardClient
 from loaders.catalog import Catalog
 from loaders.errors import StoreUnreachable
 from loaders.log_roots import parse_log_roots
@@ -34,8 +36,10 @@ _TOUCH_EVERY: Final = 2.0
 class CatalogService:
     """The deployment that owns the catalog. One replica."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, shards: DeploymentHandle[Any]) -> None:
         configure_logs("catalog", settings.log_level, settings.state_dir / "logs")
+        self._prewarms = settings.prewarm == "all"
+        self._prewarmer = Prewarmer(ShardClient(shards), settings.shard_budget_bytes)
         self._catalog = Catalog(
             parse_log_roots(settings.logdir),
             store_options(),
@@ -43,6 +47,7 @@ class CatalogService:
             bucket_interval=settings.bucket_interval,
         )
         self._started: asyncio.Task[None] | None = None
+        self._following: asyncio.Task[None] | None = None
         self._mark = uuid.uuid4().hex
 
     async def newer(self, seen: tuple[str, int] | None) -> tuple[str, Snapshot] | None:
@@ -50,6 +55,8 @@ class CatalogService:
         10 s. A replacement counts versions from the start, so a version means something under its mark only."""
         if self._started is None:
             self._started = asyncio.ensure_future(self._catalog.start())
+            if self._prewarms:
+                self._following = asyncio.ensure_future(self._prewarm_arrivals())
         await asyncio.shield(self._started)
         deadline = time.monotonic() + _WAIT_SECONDS
         # A log root that takes long must not keep the others from being shown at start; a gateway that has seen all of
@@ -63,6 +70,18 @@ class CatalogService:
             await asyncio.sleep(_POLL_SECONDS)
             snapshot = self._catalog.snapshot()
         return self._mark, snapshot
+
+    async def _prewarm_arrivals(self) -> None:
+        """Has the tools of every session made that is complete, as they arrive."""
+        await self._catalog.ready()
+        before: Snapshot | None = None
+        while True:
+            now = self._catalog.snapshot()
+            if before is None or now.version != before.version:
+                for session in arrived(before, now, time.time()):
+                    self._prewarmer.add(session)
+                before = now
+            await asyncio.sleep(_POLL_SECONDS)
 
     async def touch(self) -> None:
         """Somebody looks: listings go back to their normal pace."""

@@ -38,6 +38,21 @@ PARSE_FAILURES: Final = Counter(
 MAPS: Final = Counter(
     "xprof_hosting_maps", "Maps of one host, by family and where they ran.", ("family", "where"), registry=REGISTRY
 )
+HOT_SESSIONS: Final = Gauge(
+    "xprof_hosting_hot_sessions", "Sessions, or hosts of one, on which more than one shard works.", registry=REGISTRY
+)
+DELEGATED: Final = Counter(
+    "xprof_hosting_delegated",
+    "Results of hot sessions handed to another shard, by outcome.",
+    ("outcome",),
+    registry=REGISTRY,
+)
+PREWARMED: Final = Counter(
+    "xprof_hosting_prewarmed", "Results made before anybody asked, by outcome.", ("outcome",), registry=REGISTRY
+)
+DROPPED: Final = Counter(
+    "xprof_hosting_dropped", "Results not made because all who had asked went away.", ("tool",), registry=REGISTRY
+)
 DOWNLOADS: Final = Counter(
     "xprof_hosting_downloads", "Files brought from a store, by outcome.", ("outcome",), registry=REGISTRY
 )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -13,6 +14,8 @@ from starlette.requests import HTTPConnection
 
 from hosting import metrics
 from hosting.assets import AssetLibrary
+from hosting.planner import Plan, plan_session, splits
+from hosting.prewarm import Prewarmer
 from hosting.replies import RecordReply
 from hosting.settings import Settings
 from loaders.engines import tasks
@@ -23,7 +26,10 @@ from loaders.log_roots import parse_log_roots
 from loaders.records import Record
 from loaders.result_store import ResultStore
 from loaders.sessions import Session, Snapshot
+from loaders.single_flight import SingleFlight
 from loaders.stored_file import FILE_SCHEME
+
+_log = logging.getLogger(__name__)
 
 
 class Sessions(Protocol):
@@ -37,7 +43,7 @@ class Sessions(Protocol):
 class Shards(Protocol):
     """Where routes get tool data from when the result store has none."""
 
-    async def tool_data(self, job: ToolJob) -> RecordReply: ...
+    async def tool_data(self, job: ToolJob, *, urgent: bool = True) -> RecordReply: ...
 
     async def self_test(self) -> None: ...
 
@@ -57,6 +63,8 @@ class Services:
     """This replica's, as `/metrics` has it."""
     gateways: Callable[[], Awaitable[Mapping[str, str]]] | None = None
     """Gives the metrics of all gateway replicas, where there are others."""
+    flights: SingleFlight[RecordReply] = field(default_factory=lambda: SingleFlight(cancels=True))
+    """The calls of shards under way: one for all who wait for the same result, cancelled when all have gone."""
 
     async def up_to_date(self, job: ToolJob) -> ToolJob:
         """The job with local files as they are at this moment, so that a file changed since the last listing is not
@@ -71,13 +79,37 @@ class Services:
             return job
         return job.with_files(await asyncio.to_thread(lambda: [store.look(item.file.uri) for item in job.hosts]))
 
+    def split(self, session: Session) -> bool:
+        """Whether the session is opened by host, on several shards."""
+        return splits(session, self.settings.shard_budget_bytes)
+
+    def plan(self, session: Session) -> Plan:
+        """How the session is opened, in full."""
+        return plan_session(session, self.settings.shard_budget_bytes, self.settings.shards)
+
+    @cached_property
+    def prewarmer(self) -> Prewarmer:
+        """What makes tools before anybody asks."""
+        return Prewarmer(self.shards, self.settings.shard_budget_bytes)
+
+    def follow(self, session: Session) -> None:
+        """Somebody has opened a tool of this session that had to be made: the others are made, too, unless that is
+        switched off."""
+        if _log.isEnabledFor(logging.DEBUG):
+            _log.debug("plan", extra={"session": session.name, **self.plan(session).log_fields()})
+        if self.settings.prewarm != "off":
+            self.prewarmer.add(session)
+
     @cached_property
     def _local_stores(self) -> dict[str, LocalStore]:
         roots = parse_log_roots(self.settings.logdir)
         return {root.name: LocalStore(root.uri) for root in roots if root.uri.startswith(FILE_SCHEME)}
 
-    async def tool_data(self, job: ToolJob) -> tuple[str, Record]:
+    async def tool_data(self, job: ToolJob, session: Session | None = None) -> tuple[str, Record]:
         """The job's record and its key, from the result store or a shard.
+
+        Args:
+            session: the one whose tool this is, where somebody opens it.
 
         Raises:
             ProfileError: what the shard says.
@@ -88,18 +120,21 @@ class Services:
             metrics.RESULTS.labels(job.tool, "hit").inc()
             return key, record
         metrics.RESULTS.labels(job.tool, "miss").inc()
-        reply = await self.shards.tool_data(job)
+        reply = await self.flights.do(key, lambda: self.shards.tool_data(job))
         if reply.problem is not None:
             raise reply.problem
         if reply.record is None:
             raise NotFound(f"No data for {job.what}.")
         record = Record(reply.record.data)
         self.results.remember(reply.key, record)
+        if session is not None:
+            self.follow(session)
         return reply.key, record
 
     async def inspection(self, session: Session) -> Mapping[str, Any]:
         """The session's `tools` and `modules`, and the hosts `left_out` with the reasons."""
-        _, record = await self.tool_data(await self.up_to_date(inspection_job(session)))
+        job = inspection_job(session, split=self.split(session))
+        _, record = await self.tool_data(await self.up_to_date(job))
         found: dict[str, Any] = json.loads(record.body("identity"))
         return {**found, "left_out": dict(record.header.left_out)}
 

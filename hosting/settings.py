@@ -98,6 +98,16 @@ class Settings(BaseSettings):
     max_waiting: int = Field(
         default=256, ge=1, description="Results that a shard makes or queues at once; more are answered 429."
     )
+    shard_budget_mib: float = Field(
+        default=128.0,
+        ge=0,
+        description="MiB of XPlane files of one session that a shard opens whole; a larger one is split by host.",
+    )
+    prewarm: Literal["off", "links", "all"] = Field(
+        default="links",
+        description="What is made before anybody asks, when nothing more urgent is to be done: nothing; the tools of "
+        "sessions that a link was made to or that somebody has begun to open; those of all sessions that arrive, too.",
+    )
     cache_gib: float = Field(
         default=50.0, gt=0, description="GiB of the file cache, shared by the shards of a machine."
     )
@@ -131,6 +141,11 @@ class Settings(BaseSettings):
             deadline=self.engine_deadline,
             memory_bytes=int(self.engine_memory_gib * _GIB),
         )
+
+    @property
+    def shard_budget_bytes(self) -> int:
+        """Bytes of a session's files that one shard opens whole."""
+        return int(self.shard_budget_mib * (1 << 20))
 
     @property
     def cache_bytes(self) -> int:

@@ -14,6 +14,7 @@ from ray import serve
 
 from hosting import metrics
 from hosting.affinity_router import SLOT_FIELD
+from hosting.hot_sessions import HotSessions
 from hosting.logs import configure_logs
 from hosting.replies import EntryReply, MapReply, RecordReply, as_array
 from hosting.settings import Settings, store_options
@@ -31,6 +32,7 @@ from loaders.result_store import ResultStore
 from loaders.sessions import HostFile
 from loaders.single_flight import SingleFlight
 from loaders.stores import open_store
+from loaders.tickets import Ticket, current_ticket, ticket_here
 from loaders.tools import Family
 
 _log = logging.getLogger(__name__)
@@ -54,6 +56,7 @@ class Shard:
         self._parser = Parser(self._cache, self._pool, lambda root: self._stores[root])
         self._results = ResultStore(settings.results_uri, options, max_bytes=settings.results_bytes)
         self._flight: SingleFlight[tuple[str, memoryview]] = SingleFlight()
+        self._hot = HotSessions(settings.engine_processes)
         self._max_waiting = settings.max_waiting
         self._tested: asyncio.Task[None] | None = None
 
@@ -76,16 +79,25 @@ class Shard:
             return MapReply(problem)
         return MapReply()
 
-    async def tool_data(self, job: ToolJob, request: str) -> RecordReply:
-        """The job's record, made now unless the result store has it; one parse for all who ask at once."""
+    async def tool_data(self, job: ToolJob, request: str, urgent: bool = True, helping: bool = False) -> RecordReply:
+        """The job's record, made now unless the result store has it; one parse for all who ask at once.
+
+        Args:
+            urgent: whether a person waits.
+            helping: whether the owner of a hot session has handed this on; it is made here, then.
+        """
         request_id.set(request)
+        current_ticket.set(Ticket(urgent=urgent, wanted=True))
         key = job.key(tasks.ENGINE)
+        if helping and key in self._flight:
+            # There is no other shard just now: the owner's own call for help has come back to it.
+            return RecordReply(key, problem=Overloaded("There is no other shard to help."))
         if key not in self._flight and len(self._flight) >= self._max_waiting:
             return RecordReply(
                 key, problem=Overloaded(f"{len(self._flight)} results are being made or waited for. Try again shortly.")
             )
         try:
-            key, data = await self._flight.do(key, lambda: self._find_or_make(job, key))
+            key, data = await self._flight.do(key, lambda: self._find_or_make(job, key, helping))
         except ProfileError as problem:
             metrics.PARSE_FAILURES.labels(job.tool, problem.code).inc()
             _log.warning(
@@ -94,9 +106,12 @@ class Shard:
             return RecordReply(key, problem=problem)
         return RecordReply(key, record=as_array(data))  # type: ignore[arg-type]
 
-    async def map_host(self, job: ToolJob, item: HostFile, family: Family, request: str) -> MapReply:
+    async def map_host(
+        self, job: ToolJob, item: HostFile, family: Family, request: str, urgent: bool = True
+    ) -> MapReply:
         """Makes one host's derived files, for a reduce that runs on another shard."""
         request_id.set(request)
+        current_ticket.set(Ticket(urgent=urgent, wanted=True))
         try:
             await self._parser.map_host(job, item, family)
         except ProfileError as problem:
@@ -122,12 +137,16 @@ class Shard:
             folder = session_folder(scratch, "self-test")
             await self._pool.run(tasks.self_test, folder, what="the self-test", deadline=_SELF_TEST_SECONDS)
 
-    async def _find_or_make(self, job: ToolJob, key: str) -> tuple[str, memoryview]:
+    async def _find_or_make(self, job: ToolJob, key: str, helping: bool) -> tuple[str, memoryview]:
         found = await self._results.get(key)
         if found is not None:
             return key, found.data
         try:
-            return key, await self._make(job, key)
+            return await self._make_somewhere(job, key, helping)
+        except asyncio.CancelledError:
+            metrics.DROPPED.labels(job.tool).inc()
+            _log.info("dropped what nobody waits for any more", extra={"work": job.what})
+            raise
         except (ObjectChanged, NotFound) as error:
             fresh = await self._relisted(job)
             if fresh == job:
@@ -137,6 +156,28 @@ class Shard:
             # Until the catalog has seen the change, every request comes this way.
             found = await self._results.get(key)
             return key, found.data if found is not None else await self._make(fresh, key)
+
+    async def _make_somewhere(self, job: ToolJob, key: str, helping: bool) -> tuple[str, memoryview]:
+        """Makes the result here, or, when this shard has its hands full with a hot session, on one that helps."""
+        with self._hot.making(job.affinity):
+            helpers = self._hot.owners(job.affinity) - 1
+            if helpers and not helping and self._pool.free <= self._pool.waiting:
+                reply = await self._peers.help_with(job, helpers, urgent=ticket_here().urgent)
+                if reply.record is not None:
+                    metrics.DELEGATED.labels("made").inc()
+                    return reply.key, reply.record.data
+                metrics.DELEGATED.labels("declined").inc()
+            if helping:
+                await self._borrow(job)
+            return key, await self._make(job, key)
+
+    async def _borrow(self, job: ToolJob) -> None:
+        """Brings the owner's conversion of a trace here, so that it need not be made again."""
+        if job.family is not Family.TRACE or len(job.hosts) != 1:
+            return
+        [item] = job.hosts
+        if not await self._parser.derived.has_map(job.family, item):
+            await self._take_over(job, item, job.family)
 
     async def _make(self, job: ToolJob, key: str) -> memoryview:
         started = time.monotonic()
@@ -173,28 +214,63 @@ class Shard:
         return job.with_files(await asyncio.gather(*(store.head(item.file.uri) for item in job.hosts)))
 
     async def _provide(self, job: ToolJob, item: HostFile, family: Family) -> None:
-        """Brings one host's derived files here: from this machine's cache, or by a map on the shard that owns it."""
+        """Brings one host's derived files here: from this machine's cache, by a map here when the session is opened
+        whole, else by a map on the shard that owns the host."""
         derived = self._parser.derived
         if await derived.has_map(family, item):
             metrics.MAPS.labels(family.value, "cached").inc()
             return
-        reply = await self._peers.map_host(job, item, family)
+        if not job.split:
+            metrics.MAPS.labels(family.value, "here").inc()
+            await self._parser.map_host(job, item, family)
+            return
+        reply = await self._mapped(job, item, family)
         if reply.problem is not None:
             raise reply.problem
         metrics.MAPS.labels(family.value, "mapped").inc()
-        if await derived.has_map(family, item):
-            return
-        entry = await self._peers.read_entry(job, item, family)
-        if not entry.files:
+        if not await derived.has_map(family, item) and not await self._take_over(job, item, family):
             # The owner changed between the two calls.
             await self._parser.map_host(job, item, family)
-            return
+
+    async def _mapped(self, job: ToolJob, item: HostFile, family: Family) -> MapReply:
+        """The owner's answer to the call for a map; the call is made again, urgently, when people begin to wait."""
+        ticket = ticket_here()
+        urgent = ticket.urgent
+        calls = {asyncio.ensure_future(self._peers.map_host(job, item, family, urgent=urgent))}
+        changed = asyncio.Event()
+        ticket.watch(changed.set)
+        try:
+            while True:
+                change = asyncio.ensure_future(changed.wait())
+                try:
+                    done, _ = await asyncio.wait({*calls, change}, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    change.cancel()
+                changed.clear()
+                for call in calls & done:
+                    return call.result()
+                if not ticket.wanted:
+                    raise asyncio.CancelledError
+                if ticket.urgent and not urgent:
+                    urgent = True
+                    calls.add(asyncio.ensure_future(self._peers.map_host(job, item, family, urgent=True)))
+        finally:
+            ticket.unwatch(changed.set)
+            for call in calls:
+                call.cancel()
+
+    async def _take_over(self, job: ToolJob, item: HostFile, family: Family) -> bool:
+        """Copies one host's derived files from the shard that owns them; False when it has none."""
+        entry = await self._peers.read_entry(job, item, family)
+        if not entry.files:
+            return False
         async with self._cache.scratch() as scratch:
             folder = scratch / "entry"
             folder.mkdir()
             for name, data in entry.files.items():
                 await asyncio.to_thread((folder / Path(name).name).write_bytes, data.data)
             await self._cache.publish_entry(map_key(family, item), folder)
+        return True
 
 
 def _count_download(report: DownloadReport) -> None:

@@ -9,6 +9,7 @@ from ray.exceptions import RayActorError
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 from ray.serve.handle import DeploymentHandle
 
+from hosting.affinity_router import Owners
 from hosting.replies import EntryReply, MapReply, RecordReply
 from loaders.errors import Overloaded, ShardLost, StoreUnreachable
 from loaders.jobs import ToolJob, host_affinity
@@ -25,22 +26,39 @@ class ShardClient:
     def __init__(self, handle: DeploymentHandle[Any]) -> None:
         self._handle = handle
 
-    async def tool_data(self, job: ToolJob) -> RecordReply:
-        """A job's record, from the shard that owns the session or its one host."""
-        reply: RecordReply = await self._call(job.affinity, "tool_data", job.what, job, request_id.get())
+    async def tool_data(self, job: ToolJob, *, urgent: bool = True) -> RecordReply:
+        """A job's record, from the shard that owns the session or its one host, or from the next when that one has more
+        to do than it takes on.
+
+        Args:
+            urgent: whether a person waits for it.
+        """
+        reply: RecordReply
+        for first in (0, 1):
+            owners = Owners(job.affinity, first)
+            reply = await self._call(owners, "tool_data", job.what, job, request_id.get(), urgent)
+            if not isinstance(reply.problem, Overloaded):
+                break
         return reply
 
-    async def map_host(self, job: ToolJob, item: HostFile, family: Family) -> MapReply:
+    async def help_with(self, job: ToolJob, helpers: int, *, urgent: bool) -> RecordReply:
+        """A job's record from one of so many shards after the owner, the least loaded one."""
+        owners = Owners(job.affinity, 1, helpers)
+        reply: RecordReply = await self._call(owners, "tool_data", job.what, job, request_id.get(), urgent, True)
+        return reply
+
+    async def map_host(self, job: ToolJob, item: HostFile, family: Family, *, urgent: bool) -> MapReply:
         """One host's map, on the shard that owns the host."""
         what = f"{family.value} of session '{job.session}', host '{item.host}'"
-        affinity = host_affinity(job.session, item.host)
-        reply: MapReply = await self._call(affinity, "map_host", what, job, item, family, request_id.get())
+        owners = Owners(host_affinity(job.session, item.host))
+        reply: MapReply = await self._call(owners, "map_host", what, job, item, family, request_id.get(), urgent)
         return reply
 
     async def read_entry(self, job: ToolJob, item: HostFile, family: Family) -> EntryReply:
-        """One host's derived files, from the shard that owns the host."""
+        """One host's derived files, from the shard that owns the host, or the session that is opened whole."""
         what = f"the derived files of session '{job.session}', host '{item.host}'"
-        reply: EntryReply = await self._call(host_affinity(job.session, item.host), "read_entry", what, item, family)
+        owners = Owners(host_affinity(job.session, item.host) if job.split else job.session)
+        reply: EntryReply = await self._call(owners, "read_entry", what, item, family)
         return reply
 
     async def self_test(self) -> None:
@@ -49,7 +67,7 @@ class ShardClient:
         Raises:
             ProfileError: it could not.
         """
-        reply: MapReply = await self._call("self-test", "self_test", "the self-test")
+        reply: MapReply = await self._call(Owners("self-test"), "self_test", "the self-test")
         if reply.problem is not None:
             raise reply.problem
 
@@ -57,10 +75,10 @@ class ShardClient:
         """Every shard's metrics by replica."""
         return await metrics_of(self._handle)
 
-    async def _call(self, affinity: str, method: str, what: str, *args: Any) -> Any:
+    async def _call(self, owners: Owners, method: str, what: str, *args: Any) -> Any:
         for attempt in (1, 2):
             try:
-                return await self._handle.options(session_id=affinity, method_name=method).remote(*args)
+                return await self._handle.options(session_id=owners.encode(), method_name=method).remote(*args)
             except RayActorError:
                 _log.warning("a shard died under a call", extra={"work": what, "attempt": attempt})
             except BackPressureError:

@@ -35,8 +35,6 @@ _REVALIDATE: Final = {"Cache-Control": "private, no-cache"}
 # Proxies refuse headers of more than some 8 KB.
 _NAMED_HOSTS: Final = 20
 _DEFAULT_CACHE_TOOLS: Final = "overview_page,trace_viewer@"
-# Keeps the tasks of generate_cache from being collected while they run.
-_background: set[asyncio.Task[None]] = set()
 
 
 async def runs(request: Request) -> Response:
@@ -143,15 +141,7 @@ async def generate_cache(request: Request) -> Response:
         raise BadParameter("Missing 'session_path': the session folder whose tools are to be made.")
     [session] = sessions_in_scope(await services.sessions.snapshot(), request)
     wanted = [part.strip() for part in request.query_params.get("tools", _DEFAULT_CACHE_TOOLS).split(",")]
-    jobs = [plan_job(session, tool, canonical_parameters(tool, {}), None, None) for tool in map(find_tool, wanted)]
-
-    async def make() -> None:
-        for job in jobs:
-            await services.shards.tool_data(job)
-
-    task = asyncio.ensure_future(make())
-    _background.add(task)
-    task.add_done_callback(_background.discard)
+    services.prewarmer.add(session, [find_tool(name).name for name in wanted])
     return _json({"status": "ACCEPTED", "message": "Cache generation started"}, status=202)
 
 
@@ -176,8 +166,9 @@ async def _record(request: Request, *, conditional: bool = True) -> tuple[str, R
     session = await named_session(services, request)
     tool = find_tool(query.get("tag"))
     request.scope["xprof_tool"] = tool.name
+    split = services.split(session)
     job = await services.up_to_date(
-        plan_job(session, tool, canonical_parameters(tool, query), query.get("host"), query.get("hosts"))
+        plan_job(session, tool, canonical_parameters(tool, query), query.get("host"), query.get("hosts"), split=split)
     )
     held = request.headers.get("if-none-match")
     if held and conditional:
@@ -186,7 +177,7 @@ async def _record(request: Request, *, conditional: bool = True) -> tuple[str, R
         if held.strip() != "*" and matches(held, tag):
             metrics.RESULTS.labels(tool.name, "not_modified").inc()
             return tag, None
-    return await services.tool_data(job)
+    return await services.tool_data(job, session)
 
 
 def _json(content: object, headers: dict[str, str] | None = None, status: int = 200) -> Response:

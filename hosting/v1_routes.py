@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel
 
-from hosting.services import services_of
+from hosting.services import Services, services_of
+from loaders.engines import tasks
 from loaders.errors import NotFound
 from loaders.sessions import RootState, Session
 
@@ -67,6 +69,30 @@ class SessionList(BaseModel):
     roots: list[RootView]
 
 
+class HostPlanView(BaseModel):
+    """Where one host's file is parsed, and what that may take."""
+
+    host: str
+    bytes: int
+    predicted_peak_bytes: int
+    shard: str
+
+
+class PlanView(BaseModel):
+    """How a session is opened: whole on one shard, or split over the shards by host, and why."""
+
+    session: str
+    split: bool
+    reason: str
+    bytes: int
+    budget_bytes: int
+    shard: str
+    engine: str
+    engine_processes: int
+    engine_memory_bytes: int
+    hosts: list[HostPlanView]
+
+
 class SessionDetail(SessionView):
     """A session with what its files offer."""
 
@@ -100,18 +126,44 @@ async def list_sessions(
     "/sessions/{name:path}",
     summary="Show a session",
     responses={
+        400: {"description": "There is no such view."},
         404: {"description": "There is no such session."},
         422: {"description": "None of its files is a profile."},
     },
 )
-async def show_session(request: Request, name: str) -> SessionDetail:
-    """One session with its tools, its HLO modules, and the hosts whose files cannot be read."""
+async def show_session(
+    request: Request,
+    name: str,
+    view: Annotated[
+        Literal["full", "plan"], Query(description="`plan`: how the session is opened, without opening it.")
+    ] = "full",
+) -> SessionDetail | PlanView:
+    """One session with its tools, its HLO modules, and the hosts whose files cannot be read; or the plan by which it is
+    opened."""
     services = services_of(request)
     session = (await services.sessions.snapshot()).find(name)
     if session is None:
         raise NotFound(f"There is no session '{name}'. It may have been deleted or renamed, or not be listed yet.")
+    if view == "plan":
+        return _plan(services, session)
     found = await services.inspection(session)
     return SessionDetail(**_session(session), **found)
+
+
+def _plan(services: Services, session: Session) -> PlanView:
+    plan, limits = services.plan(session), services.settings.engine_limits
+    return PlanView(
+        session=session.name,
+        split=plan.split,
+        reason=plan.reason,
+        bytes=plan.bytes,
+        budget_bytes=plan.budget_bytes,
+        shard=plan.shard,
+        engine=tasks.ENGINE,
+        engine_processes=limits.processes,
+        engine_memory_bytes=limits.memory_bytes,
+        hosts=[HostPlanView(**asdict(item)) for item in plan.hosts],
+    )
 
 
 def _session(session: Session) -> dict[str, Any]:

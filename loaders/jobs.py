@@ -28,6 +28,8 @@ class ToolJob:
     hosts: tuple[HostFile, ...]
     tolerant: bool
     """Whether hosts whose files are bad may be left out; not where the one bad host was asked for by name."""
+    split: bool = False
+    """Whether the session is spread over the shards by host, rather than opened whole on one."""
 
     @property
     def family(self) -> Family:
@@ -46,8 +48,9 @@ class ToolJob:
 
     @property
     def affinity(self) -> str:
-        """What decides the shard: the host for one host's data, else the session."""
-        return host_affinity(self.session, self.hosts[0].host) if len(self.hosts) == 1 else self.session
+        """What decides the shard: the host for one host's data of a split session, else the session."""
+        one = self.split and len(self.hosts) == 1
+        return host_affinity(self.session, self.hosts[0].host) if one else self.session
 
     @property
     def what(self) -> str:
@@ -67,6 +70,8 @@ def plan_job(
     parameters: tuple[tuple[str, str], ...],
     host: str | None,
     hosts: str | None,
+    *,
+    split: bool = False,
 ) -> ToolJob:
     """Resolves a request's host parameters against a session.
 
@@ -78,9 +83,9 @@ def plan_job(
     names = select_hosts(tool, [item.host for item in session.hosts], host, hosts, session.name)
     chosen = session.hosts if tool.family is Family.HLO else [item for item in session.hosts if item.host in names]
     tolerant = len(chosen) > 1
-    return ToolJob(session.name, session.root, tool.name, parameters, tuple(chosen), tolerant)
+    return ToolJob(session.name, session.root, tool.name, parameters, tuple(chosen), tolerant, split)
 
 
-def inspection_job(session: Session) -> ToolJob:
+def inspection_job(session: Session, *, split: bool = False) -> ToolJob:
     """The job whose answer is the session's tools and modules, as JSON `{"tools": […], "modules": […]}`."""
-    return ToolJob(session.name, session.root, INSPECTION.name, (), session.hosts, len(session.hosts) > 1)
+    return ToolJob(session.name, session.root, INSPECTION.name, (), session.hosts, len(session.hosts) > 1, split)

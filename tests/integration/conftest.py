@@ -46,10 +46,10 @@ def log_root(tmp_path_factory: pytest.TempPathFactory, cpu_session: Path) -> Pat
 
 @pytest.fixture(scope="session")
 def service(log_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
-    """The service with two gateways and two shards on the tree."""
+    """The service with two gateways and two shards on the tree. Sessions of more than 10 MiB are split by host."""
     state = tmp_path_factory.mktemp("state")
     arguments = ["--logdir", str(log_root), "--port", "0", "--state-dir", str(state), "--shards", "2"]
-    arguments += ["--gateways", "2"]
+    arguments += ["--gateways", "2", "--shard-budget-mib", "10", "--prewarm", "off"]
     with ServiceProcess(arguments, log=state / "service.log") as running:
         yield running
 

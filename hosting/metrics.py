@@ -48,7 +48,10 @@ DELEGATED: Final = Counter(
     registry=REGISTRY,
 )
 PREWARMED: Final = Counter(
-    "xprof_hosting_prewarmed", "Results made before anybody asked, by outcome.", ("outcome",), registry=REGISTRY
+    "xprof_hosting_prewarmed",
+    "Results that were there or made before a person asked, by outcome.",
+    ("outcome",),
+    registry=REGISTRY,
 )
 DROPPED: Final = Counter(
     "xprof_hosting_dropped", "Results not made because all who had asked went away.", ("tool",), registry=REGISTRY

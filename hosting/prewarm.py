@@ -10,7 +10,6 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import Final, Protocol
 
-from hosting import metrics
 from hosting.planner import splits
 from hosting.replies import RecordReply
 from loaders.errors import ProfileError
@@ -60,7 +59,6 @@ class Prewarmer:
         self._waiting[mark] = (session, tools)
         while len(self._waiting) > _WAITING:
             self._waiting.popitem(last=False)
-            metrics.PREWARMED.labels("forgotten").inc()
         if len(self._workers) < _AT_ONCE:
             worker = asyncio.ensure_future(self._work())
             self._workers.add(worker)
@@ -73,7 +71,6 @@ class Prewarmer:
             try:
                 await self._warm(session, tools)
             except ProfileError as error:
-                metrics.PREWARMED.labels("failed").inc()
                 _log.info("a session was not prewarmed", extra={"session": session.name, "reason": str(error)})
             except Exception:
                 _log.exception("prewarming a session failed", extra={"session": session.name})
@@ -94,7 +91,6 @@ class Prewarmer:
 
     async def _made(self, job: ToolJob) -> Record | None:
         reply = await self._shards.tool_data(job, urgent=False)
-        metrics.PREWARMED.labels("failed" if reply.record is None else "made").inc()
         return Record(reply.record.data) if reply.record is not None else None
 
 

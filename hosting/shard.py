@@ -100,10 +100,14 @@ class Shard:
             key, data = await self._flight.do(key, lambda: self._find_or_make(job, key, helping))
         except ProfileError as problem:
             metrics.PARSE_FAILURES.labels(job.tool, problem.code).inc()
+            if not urgent:
+                metrics.PREWARMED.labels("failed").inc()
             _log.warning(
                 "a result could not be made", extra={"work": job.what, "code": problem.code, "reason": str(problem)}
             )
             return RecordReply(key, problem=problem)
+        if not urgent:
+            metrics.PREWARMED.labels("done").inc()
         return RecordReply(key, record=as_array(data))  # type: ignore[arg-type]
 
     async def map_host(

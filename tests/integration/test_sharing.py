@@ -84,6 +84,40 @@ def test_the_same_host_goes_to_the_same_shard(client: httpx.Client, logs: Path) 
     assert len(processes) == 1
 
 
+def test_a_hot_session_gets_another_shards_help_and_each_result_is_still_made_once(
+    client: httpx.Client, large: str, logs: Path
+) -> None:
+    host = {"run": large, "tag": "trace_viewer@", "host": "host-3"}
+    assert client.get(f"{API}data", params=host).status_code == 200
+    searches = [{**host, "search_prefix": f"hot-{n}", "resolution": "0"} for n in range(24)]
+    with ThreadPoolExecutor(48) as pool:
+        answers = list(pool.map(lambda query: client.get(f"{API}data", params=query), searches + searches))
+    assert {answer.status_code for answer in answers} == {200}
+    metrics = client.get("metrics").text
+    delegated = re.findall(r'^xprof_hosting_delegated_total{outcome="made",.*} (\S+)', metrics, re.MULTILINE)
+    assert sum(float(count) for count in delegated) > 0
+    assert not re.search(r"^xprof_hosting_hot_sessions{.*} [1-9]", metrics, re.MULTILINE), "it must lose them again"
+    made = [line for line in _lines(logs) if line["message"] == "made a result" and "'host-3'" in str(line["work"])]
+    # One for the whole trace, and one for each search.
+    assert len(made) == 25
+    assert len({line["process"] for line in made}) == 2
+    conversions = [line for line in made if float(str(line["engine_seconds"])) > 1.0]
+    assert len(conversions) <= 1, "the helper must take the conversion over, not make it again"
+
+
+def test_the_plan_names_sizes_owners_and_reasons(client: httpx.Client, large: str) -> None:
+    plan = client.get(f"v1/sessions/{large}", params={"view": "plan"}).json()
+    assert plan["split"] is True
+    assert "10 MiB" in plan["reason"]
+    assert [host["host"] for host in plan["hosts"]] == [f"host-{n}" for n in range(4)]
+    assert plan["bytes"] == sum(host["bytes"] for host in plan["hosts"])
+    owners = [rank_slots(f"{large}/host-{n}", ["0", "1"])[0] for n in range(4)]
+    assert [host["shard"] for host in plan["hosts"]] == owners
+    whole = client.get("v1/sessions/cpu/two", params={"view": "plan"}).json()
+    assert whole["split"] is False
+    assert client.get(f"v1/sessions/{large}", params={"view": "nothing"}).status_code == 400
+
+
 def _processes(service: ServiceProcess, word: str) -> list[psutil.Process]:
     found = []
     for process in psutil.Process(service.pid).children(recursive=True):

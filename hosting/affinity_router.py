@@ -29,16 +29,18 @@ class Owners:
     key: str
     first: int = 0
     count: int = 1
+    strict: bool = False
+    """Whether no other replica may take the call, however long the owners do not answer."""
 
     def encode(self) -> str:
         """As a session id."""
-        return f"{self.first}:{self.count}:{self.key}"
+        return f"{self.first}:{self.count}:{self.strict:d}:{self.key}"
 
     @classmethod
     def decode(cls, text: str) -> Owners:
         """What `encode` made."""
-        first, count, key = text.split(":", 2)
-        return cls(key, int(first), int(count))
+        first, count, strict, key = text.split(":", 3)
+        return cls(key, int(first), int(count), strict == "1")
 
     def ranks(self, slots: list[str]) -> list[list[str]]:
         """The slots in groups, the preferred ones first; within a group the load decides."""
@@ -108,7 +110,7 @@ class AffinityRouter(LocalityMixin, RequestRouter):
         by_slot = {_slot(replica): replica for replica in candidate_replicas}
         ranks = [[by_slot[slot] for slot in group] for group in owners.ranks(list(by_slot))]
         waited = time.time() - pending_request.created_at
-        return ranks if waited >= self._spill_after_s else ranks[:1]
+        return ranks if waited >= self._spill_after_s and not owners.strict else ranks[:1]
 
 
 def _slot(replica: RunningReplica) -> str:

@@ -131,6 +131,9 @@ class Shard:
             contents = await asyncio.gather(*(asyncio.to_thread(path.read_bytes) for path in paths))
             return EntryReply({path.name: as_array(data) for path, data in zip(paths, contents, strict=True)})
 
+    async def ping(self) -> None:
+        """Says that this replica's event loop runs."""
+
     async def metrics(self) -> tuple[str, str]:
         """This replica's name and counts."""
         metrics.CACHE_BYTES.set((await asyncio.to_thread(self._cache.usage)).bytes)

@@ -1,10 +1,13 @@
-"""Calling shards: by affinity, with one more try when a replica dies under a call."""
+"""Calling shards: by affinity, with one more try when a replica dies or hangs under a call."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from typing import Any
+from dataclasses import replace
+from typing import Any, Final
 
+from cachetools import TTLCache
 from ray.exceptions import RayActorError
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 from ray.serve.handle import DeploymentHandle
@@ -18,6 +21,10 @@ from loaders.sessions import HostFile
 from loaders.tools import Family
 
 _log = logging.getLogger(__name__)
+_PATIENCE_SECONDS: Final = 2.0
+_UNANSWERED: Final = 2
+# Until Ray has noticed by itself that a replica hangs, and has replaced it.
+_AVOID_SECONDS: Final = 30.0
 
 
 class ShardClient:
@@ -25,6 +32,8 @@ class ShardClient:
 
     def __init__(self, handle: DeploymentHandle[Any]) -> None:
         self._handle = handle
+        # The keys whose owner hung when it was last called.
+        self._silent: TTLCache[str, bool] = TTLCache(maxsize=10_000, ttl=_AVOID_SECONDS)
 
     async def tool_data(self, job: ToolJob, *, urgent: bool = True) -> RecordReply:
         """A job's record, from the shard that owns the session or its one host, or from the next when that one has more
@@ -76,11 +85,17 @@ class ShardClient:
         return await metrics_of(self._handle)
 
     async def _call(self, owners: Owners, method: str, what: str, *args: Any) -> Any:
+        if self._silent.get(owners.key):
+            owners = replace(owners, first=owners.first + 1)
         for attempt in (1, 2):
             try:
-                return await self._handle.options(session_id=owners.encode(), method_name=method).remote(*args)
+                return await self._answer(owners, method, *args)
             except RayActorError:
                 _log.warning("a shard died under a call", extra={"work": what, "attempt": attempt})
+            except _Silent:
+                _log.warning("a shard does not answer; asking the next", extra={"work": what, "attempt": attempt})
+                self._silent[owners.key] = True
+                owners = replace(owners, first=owners.first + 1)
             except BackPressureError:
                 raise Overloaded("More requests are waiting than this service accepts. Try again shortly.") from None
             except DeploymentUnavailableError:
@@ -89,6 +104,48 @@ class ShardClient:
             f"The shard that worked on {what} died, and so did the one that tried again. The profile may need more "
             f"memory than a shard has; the next request starts afresh."
         )
+
+    async def _answer(self, owners: Owners, method: str, *args: Any) -> Any:
+        """The answer to a call; from time to time the owner is asked whether it is alive.
+
+        Raises:
+            _Silent: it is not, or hangs.
+        """
+        response = self._handle.options(session_id=owners.encode(), method_name=method).remote(*args)
+        answer = asyncio.ensure_future(_result(response))
+        unanswered = 0
+        try:
+            while not (await asyncio.wait({answer}, timeout=_PATIENCE_SECONDS))[0]:
+                unanswered = 0 if await self._alive(owners) else unanswered + 1
+                if unanswered == _UNANSWERED and not answer.done():
+                    raise _Silent
+            return answer.result()
+        finally:
+            if not answer.done():
+                # Ray goes on with a call whose caller has gone, unless told.
+                response.cancel()  # type: ignore[no-untyped-call]
+                answer.cancel()
+
+    async def _alive(self, owners: Owners) -> bool:
+        """Whether the owner answers; also when it is away, since the call itself will tell that."""
+        strict = replace(owners, strict=True).encode()
+        response = self._handle.options(session_id=strict, method_name="ping").remote()
+        try:
+            await asyncio.wait_for(_result(response), _PATIENCE_SECONDS)
+        except TimeoutError:
+            response.cancel()  # type: ignore[no-untyped-call]
+            return False
+        except (RayActorError, BackPressureError, DeploymentUnavailableError):
+            return True
+        return True
+
+
+class _Silent(Exception):
+    """A shard does not answer."""
+
+
+async def _result(response: Any) -> Any:
+    return await response
 
 
 async def metrics_of(handle: DeploymentHandle[Any]) -> dict[str, str]:

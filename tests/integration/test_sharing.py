@@ -185,6 +185,24 @@ def test_a_killed_shard_fails_nothing_and_is_replaced(
         time.sleep(0.5)
 
 
+def test_a_shard_that_hangs_is_passed_over(client: httpx.Client, service: ServiceProcess, large: str) -> None:
+    host = {"run": large, "tag": "trace_viewer@", "host": "host-0", "resolution": "0"}
+    assert client.get(f"{API}data", params={**host, "search_prefix": "before"}).status_code == 200
+    answers = {}
+    for shard in _processes(service, "ServeReplica:xprof-hosting:shard"):
+        # One of the two owns the host.
+        shard.suspend()
+        try:
+            began = time.monotonic()
+            answer = client.get(f"{API}data", params={**host, "search_prefix": f"hung-{shard.pid}"})
+            answers[shard.pid] = (answer.status_code, time.monotonic() - began)
+        finally:
+            shard.resume()
+        time.sleep(1)
+    assert {status for status, _ in answers.values()} == {200}
+    assert max(seconds for _, seconds in answers.values()) < 20
+
+
 def test_a_changed_file_is_another_result_and_a_vanished_one_is_a_404(
     client: httpx.Client, log_root: Path, cpu_session: Path
 ) -> None:

@@ -29,6 +29,7 @@ __all__ = ["CacheUsage", "DownloadReport", "FileCache", "RetryPace"]
 
 _log = logging.getLogger(__name__)
 _ROUNDS: Final = 5
+_DOWNLOADS: Final = 16
 _ROOM_POLL: Final = 0.1
 
 
@@ -68,6 +69,8 @@ class FileCache:
         self._room_timeout = room_timeout
         self._pace = pace or RetryPace()
         self._downloads: SingleFlight[None] = SingleFlight()
+        # Each holds some MB of what is on its way from the store to the disk.
+        self._turns = asyncio.Semaphore(_DOWNLOADS)
         # Stores (by log root) whose guesses at checksums were wrong.
         self._guess_wrong: set[str] = set()
 
@@ -180,7 +183,8 @@ class FileCache:
             outcome = "cancelled"
             try:
                 await self._take_room(file.uri, file.size, partial(allocate, part, file.size))
-                await download.run(part)
+                async with self._turns:
+                    await download.run(part)
                 part.rename(path)
                 outcome = "ok"
             except ProfileError as failure:

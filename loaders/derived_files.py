@@ -126,7 +126,7 @@ class DerivedFiles:
 
 def map_output(family: Family, item: HostFile) -> str:
     """The file that XProf's worker names as the output of a host's map."""
-    return f"{item.host}{'.SSTABLE' if family is Family.TRACE else '.op_stats_v2.pb'}"
+    return f"{item.host}{'.SSTABLE' if family is Family.TRACE else tasks.OP_STATS_SUFFIX}"
 
 
 def op_stats_facts(folder: Path) -> OpStatsFacts:

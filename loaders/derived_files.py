@@ -10,7 +10,7 @@ import json
 import os
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
@@ -29,6 +29,15 @@ def map_key(family: Family, item: HostFile) -> str:
     return _key("map", family, item)
 
 
+@dataclass(frozen=True, slots=True)
+class OpStatsFacts:
+    """What decides whether an overview needs a host's XPlane file beside its op stats."""
+
+    is_training: bool
+    may_have_requests: bool
+    """Whether the file may hold inference requests, whose latency is in no op stats."""
+
+
 class DerivedFiles:
     """Links derived files into engines' folders and takes them out again. Needs nothing but the cache."""
 
@@ -40,8 +49,10 @@ class DerivedFiles:
         async with self._cache.open_entry(map_key(family, item)) as entry:
             return entry is not None
 
-    async def link_map(self, stack: AsyncExitStack, family: Family, item: HostFile, folder: Path) -> bool:
-        """Links what one host's map has left into a reduce's folder; says whether the host's program was training.
+    async def link_map(
+        self, stack: AsyncExitStack, family: Family, item: HostFile, folder: Path
+    ) -> OpStatsFacts | None:
+        """Links what one host's map has left into a reduce's folder; returns what is known of its op stats, if any.
 
         Raises:
             ObjectChanged: it was evicted since it was made.
@@ -51,7 +62,7 @@ class DerivedFiles:
             # Hosts may run the same programs: one file of a name is enough.
             if source.name not in (_INSPECTION, tasks.OP_STATS_FACTS) and not (folder / source.name).exists():
                 os.link(source, folder / source.name)
-        return family is not Family.OP_STATS or is_training(entry)
+        return op_stats_facts(entry) if family is Family.OP_STATS else None
 
     async def inspection(self, item: HostFile) -> tasks.Inspection:
         """The tools and modules that the host's HLO map has found; raises as `link_map` does."""
@@ -115,12 +126,13 @@ class DerivedFiles:
 
 def map_output(family: Family, item: HostFile) -> str:
     """The file that XProf's worker names as the output of a host's map."""
-    return f"{item.host}{'.SSTABLE' if family is Family.TRACE else '.op_stats_v2.pb'}"
+    return f"{item.host}{'.SSTABLE' if family is Family.TRACE else tasks.OP_STATS_SUFFIX}"
 
 
-def is_training(folder: Path) -> bool:
-    """Whether the program whose op stats lie in the folder was training."""
-    return bool(json.loads((folder / tasks.OP_STATS_FACTS).read_bytes())["is_training"])
+def op_stats_facts(folder: Path) -> OpStatsFacts:
+    """What was noted of the op stats in the folder; older notes say nothing of requests."""
+    noted = json.loads((folder / tasks.OP_STATS_FACTS).read_bytes())
+    return OpStatsFacts(bool(noted["is_training"]), bool(noted.get("may_have_requests", True)))
 
 
 def _hlo_files(folder: Path) -> list[str]:

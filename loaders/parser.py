@@ -155,12 +155,14 @@ class Parser:
             saved = job.family is Family.TRACE
             maps = folder if saved else scratch / "maps"
             maps.mkdir(exist_ok=True)
-            training = all([await self.derived.link_map(stack, job.family, item, maps) for item in good])
-            if job.tool == "overview_page" and not training:
+            facts = {item: await self.derived.link_map(stack, job.family, item, maps) for item in good}
+            again: list[HostFile] = []
+            if job.tool == "overview_page" and not all(known and known.is_training for known in facts.values()):
                 # Not in training: xprof reads every XSpace again, for the latency of inference requests.
-                await self._link_files(stack, job, good, folder)
-            else:
-                for item in good:
+                again = [item for item, known in facts.items() if known is None or known.may_have_requests]
+                await self._link_files(stack, job, again, folder)
+            for item in good:
+                if item not in again:
                     (folder / f"{item.host}{tasks.XPLANE_SUFFIX}").touch()
             outputs = {item.host: maps / map_output(job.family, item) for item in good}
             task = self._task(

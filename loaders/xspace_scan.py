@@ -46,8 +46,47 @@ class XSpaceSummary:
     hostnames: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class PlaneLayout:
+    """Where a plane and its lines are in the file. Offsets are in bytes from the file's beginning."""
+
+    name: str
+    start: int
+    """Of the plane's first field, behind its own header."""
+    end: int
+    lines: tuple[tuple[int, int], ...]
+    """Begin and end of every line, with its field's header."""
+
+
+@dataclass(frozen=True, slots=True)
+class XSpaceLayout:
+    """What a whole XSpace holds, and where."""
+
+    bytes: int
+    planes: tuple[PlaneLayout, ...]
+    """In the file's order."""
+    others: tuple[tuple[int, int], ...]
+    """Begin and end of every field of the XSpace that is not a plane, with its header."""
+    hostnames: tuple[str, ...]
+
+    @property
+    def summary(self) -> XSpaceSummary:
+        """The same without offsets."""
+        return XSpaceSummary(
+            bytes=self.bytes,
+            planes=tuple(plane.name for plane in self.planes),
+            lines=sum(len(plane.lines) for plane in self.planes),
+            hostnames=self.hostnames,
+        )
+
+
 def scan_xspace(path: Path) -> XSpaceSummary:
-    """Check that `path` is a whole XSpace, and summarise it. Blocks on the disk: call it from a thread.
+    """Check that `path` is a whole XSpace, and summarise it. Raises what `xspace_layout` raises."""
+    return xspace_layout(path).summary
+
+
+def xspace_layout(path: Path) -> XSpaceLayout:
+    """Check that `path` is a whole XSpace, and find what is where in it. Blocks on the disk: call it from a thread.
 
     A file that was cut off exactly between two planes is a valid XSpace with fewer planes and cannot be told apart.
 
@@ -76,7 +115,7 @@ def scan_xspace(path: Path) -> XSpaceSummary:
         raise StoreUnreachable(f"{path.name} cannot be read: {problem.strerror}. Check its disk.") from problem
 
 
-def _scan(descriptor: int, name: str) -> XSpaceSummary:
+def _scan(descriptor: int, name: str) -> XSpaceLayout:
     status = os.fstat(descriptor)
     size = status.st_size
     if not stat.S_ISREG(status.st_mode):
@@ -115,37 +154,39 @@ class _Scan:
         self._buffer = b""
         self._base = 0
 
-    def space(self) -> XSpaceSummary:
-        planes: list[str] = []
+    def space(self) -> XSpaceLayout:
+        planes: list[PlaneLayout] = []
+        others: list[tuple[int, int]] = []
         hostnames: list[str] = []
-        lines = 0
         position = 0
         while position < self._size:
             number, start, end = self._field(position, self._size, _SPACE_FIELDS, "an XSpace")
             if number == _PLANES:
                 if end > self._size:
                     raise self._truncated(len(planes), start, end)
-                name, plane_lines = self._plane(start, end, len(planes))
-                planes.append(name)
-                lines += plane_lines
-            elif end > self._size:
+                planes.append(self._plane(start, end, len(planes)))
+                position = end
+                continue
+            if end > self._size:
                 raise _Malformed(
                     f"is truncated: it ends in the middle of field {number} at byte {position:,},"
                     f" {end - self._size:,} bytes missing"
                 )
-            elif number in _SPACE_FIELDS:
+            if number in _SPACE_FIELDS:
                 text = self._text(start, end, "an XSpace's text")
                 if number == _HOSTNAMES:
                     hostnames.append(text)
+            others.append((position, end))
             position = end
         if not planes:
             raise _Malformed("contains no planes: the capture recorded nothing")
-        return XSpaceSummary(bytes=self._size, planes=tuple(planes), lines=lines, hostnames=tuple(hostnames))
+        return XSpaceLayout(bytes=self._size, planes=tuple(planes), others=tuple(others), hostnames=tuple(hostnames))
 
-    def _plane(self, position: int, end: int, number_of_plane: int) -> tuple[str, int]:
-        """A plane's name and how many lines it has. The fast path is for fields of one tag byte and a short length."""
+    def _plane(self, position: int, end: int, number_of_plane: int) -> PlaneLayout:
+        """A plane's name and lines. The fast path is for fields of one tag byte and a short length."""
         name = ""
-        lines = 0
+        plane_start = position
+        lines: list[tuple[int, int]] = []
         base, buffer = self._base, self._buffer
         last = base + len(buffer) - _LONGEST_FIELD_HEADER
         while position < end:
@@ -164,18 +205,20 @@ class _Scan:
                 else:
                     following = self._field(position, end, _PLANE_FIELDS, "a plane")[2]
                 if tag == _LINES_TAG:
-                    lines += 1
+                    lines.append((position, following))
             else:
                 number, start, following = self._field(position, end, _PLANE_FIELDS, "a plane")
                 if number == _NAME and following <= end:
                     name = self._text(start, following, "a plane's name")
+                elif number == _LINES:
+                    lines.append((position, following))
             if following > end:
                 raise _Malformed(
                     f"is corrupt: in {_plane_called(name, number_of_plane)} the field at byte {position:,} ends at byte"
                     f" {following:,}, but the plane at byte {end:,}"
                 )
             position = following
-        return name, lines
+        return PlaneLayout(name=name, start=plane_start, end=end, lines=tuple(lines))
 
     def _field(self, position: int, limit: int, known: dict[int, int], where: str) -> tuple[int, int, int]:
         """Number, start and end of the payload of the field at `position`. The end may lie past `limit`."""

@@ -19,8 +19,9 @@ ENGINE: Final = f"xprof {version('xprof')}"
 COMBINED_OP_STATS: Final = "ALL_HOSTS.op_stats_v2.pb"
 """What xprof names the op stats of a whole folder, one host or many."""
 OP_STATS_FACTS: Final = "op_stats_facts.json"
-"""Our note beside them: whether the program was training, which decides what an overview needs."""
+"""Our note beside a host's: whether its program was training or served requests, on which an overview depends."""
 XPLANE_SUFFIX: Final = ".xplane.pb"
+OP_STATS_SUFFIX: Final = ".op_stats_v2.pb"
 HLO_SUFFIX: Final = ".hlo_proto.pb"
 TRACE_SUFFIXES: Final = (".SSTABLE", ".metadata.SSTABLE", ".trie.SSTABLE")
 

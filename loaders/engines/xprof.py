@@ -11,11 +11,12 @@ import json
 import resource
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-import grpc
 from xprof.convert import _pywrap_profiler_plugin, counter_extractor, raw_to_tool_data
 from xprof.protobuf import op_stats_pb2
 
@@ -26,25 +27,29 @@ from loaders.engines.tasks import (
     ENGINE,
     HLO_SUFFIX,
     OP_STATS_FACTS,
+    OP_STATS_SUFFIX,
     XPLANE_SUFFIX,
     Inspection,
     ToolTask,
 )
 from loaders.engines.tiny_xspace import tiny_xspace
-from loaders.engines.worker import MapWorker
-from loaders.errors import BadParameter, DiskFull, EngineFailed, InvalidProfile, NotFound
+from loaders.errors import BadParameter, DiskFull, EngineFailed, InvalidProfile, NotFound, ProfileError
 from loaders.records import RecordHeader, record_bytes
 from loaders.tools import ALL_HOSTS, INSPECTION, TOOLS, Family
-from loaders.xspace_scan import scan_xspace
+from loaders.xspace_scan import scan_xspace, xspace_layout
+from loaders.xspace_skeleton import may_have_requests, write_skeleton
 
 
 def inspect(task: ToolTask) -> Inspection:
     """The tools that xprof offers for the folder's hosts; writes the programs' `*.hlo_proto.pb` beside them.
 
+    xprof is asked about copies without events, which take the files' links' places in the folder.
+
     Raises:
         InvalidProfile: xprof finds nothing in the files, which it never says of a profile that it could read.
     """
-    _scan(task)
+    for host in task.hosts:
+        _replace_by_skeleton(_path(task, host))
     try:
         raw, success = _pywrap_profiler_plugin.xspace_to_tools_data(_paths(task), INSPECTION.name)
     except RuntimeError as error:
@@ -71,9 +76,11 @@ def tool_data(task: ToolTask) -> RecordHeader:
         with _bridge().offering(outputs):
             data, content_type = _convert(task)
     else:
+        if task.tool == "overview_page":
+            task = _spared_a_second_parse(task)
         data, content_type = _convert(task)
-    if TOOLS[task.tool].family is Family.OP_STATS:
-        _note_op_stats_facts(task.folder / COMBINED_OP_STATS)
+        if TOOLS[task.tool].family is Family.OP_STATS:
+            _note_op_stats_facts(task, task.folder / COMBINED_OP_STATS)
     data = mention_left_out(task.tool, data, dict(task.left_out))
     header = RecordHeader(
         content_type=content_type,
@@ -91,7 +98,8 @@ def tool_data(task: ToolTask) -> RecordHeader:
 def map_op_stats(task: ToolTask) -> None:
     """Makes one host's `<host>.op_stats_v2.pb`, the map that every op stats tool of a session reduces.
 
-    It is not what a session of that host alone leaves: there, xprof has dropped the first and last step already.
+    It is what `kernel_stats` leaves of a session of that host alone; most other tools drop the first and last step. The
+    same from xprof's own worker takes a third more memory, since its map works on a copy of the parsed file.
 
     Raises:
         InvalidProfile: the file is not a whole XSpace.
@@ -99,11 +107,9 @@ def map_op_stats(task: ToolTask) -> None:
     """
     _scan(task)
     [host] = task.hosts
-    try:
-        output = _worker().map_host(_path(task, host), "overview_page")
-    except grpc.RpcError as error:
-        raise _failure(task, str(error.details())) from None
-    _note_op_stats_facts(output)
+    _convert(task, "kernel_stats")
+    output = (task.folder / COMBINED_OP_STATS).rename(task.folder / f"{host}{OP_STATS_SUFFIX}")
+    _note_op_stats_facts(task, output)
 
 
 def self_test(folder: Path) -> int:
@@ -121,11 +127,6 @@ def _bridge() -> MapBridge:
     return MapBridge()
 
 
-@cache
-def _worker() -> MapWorker:
-    return MapWorker()
-
-
 def _path(task: ToolTask, host: str) -> Path:
     return task.folder / f"{host}{XPLANE_SUFFIX}"
 
@@ -134,15 +135,22 @@ def _paths(task: ToolTask) -> list[Path]:
     return [_path(task, host) for host in task.hosts]
 
 
+def _replace_by_skeleton(path: Path) -> None:
+    skeleton = path.with_name(".skeleton")
+    write_skeleton(path, xspace_layout(path), skeleton)
+    skeleton.replace(path)
+
+
 def _scan(task: ToolTask) -> None:
     for host in task.scan:
         scan_xspace(_path(task, host))
 
 
-def _convert(task: ToolTask) -> tuple[bytes, str]:
-    """Calls xprof as its own server does and tells its failures apart."""
+def _convert(task: ToolTask, tool: str | None = None) -> tuple[bytes, str]:
+    """Calls xprof as its own server does, for the task's tool unless another is given, and tells its failures apart."""
+    tool = tool or task.tool
     given = dict(task.parameters)
-    if task.tool == "perf_counters" and given.get("names_only") == "1":
+    if tool == "perf_counters" and given.get("names_only") == "1":
         return _counter_names(given.get("device_type")), "application/json"
     message = ""
 
@@ -154,7 +162,7 @@ def _convert(task: ToolTask) -> tuple[bytes, str]:
         return raw, success
 
     try:
-        data, content_type = raw_to_tool_data.xspace_to_tool_data(_paths(task), task.tool, _options(task), call)
+        data, content_type = raw_to_tool_data.xspace_to_tool_data(_paths(task), tool, _options(task), call)
     except (ValueError, RuntimeError, AttributeError) as error:
         raise _failure(task, message or str(error)) from None
     if data is None:
@@ -236,9 +244,37 @@ def _failure(task: ToolTask, message: str) -> Exception:
     return NotFound(f"xprof has no data for {task.tool} in {where}.")
 
 
-def _note_op_stats_facts(op_stats: Path) -> None:
-    """Notes beside fresh op stats whether the program was training."""
+def _spared_a_second_parse(task: ToolTask) -> ToolTask:
+    """The overview's task, changed so that xprof parses the host's file once, or never where its op stats are here.
+
+    In one call xprof parses the file of a program that was not training twice: for op stats, then for the latency of
+    inference requests. Where the file has none, the op stats are made by a tool that needs nothing else (and whose
+    analysis the overview contains), and an empty placeholder takes the place of the file's link for the overview.
+    """
+    [host] = task.hosts
+    path, op_stats = _path(task, host), task.folder / COMBINED_OP_STATS
+    if may_have_requests(path, xspace_layout(path)):
+        return task
+    if not task.saved:
+        # What goes wrong here goes wrong in the overview, too, and is told of there.
+        with suppress(ProfileError):
+            _convert(task, "input_pipeline_analyzer")
+    if not op_stats.exists():
+        return task
+    _note_op_stats_facts(task, op_stats)
+    path.unlink()
+    path.touch()
+    return replace(task, saved=True)
+
+
+def _note_op_stats_facts(task: ToolTask, op_stats: Path) -> None:
+    """Notes beside the fresh op stats of a host what decides whether its file is needed again for an overview."""
     facts = op_stats.parent / OP_STATS_FACTS
     if op_stats.exists() and not facts.exists():
         stats = op_stats_pb2.OpStats.FromString(op_stats.read_bytes())
-        facts.write_text(json.dumps({"is_training": bool(stats.run_environment.is_training)}))
+        path = _path(task, task.hosts[0])
+        noted = {
+            "is_training": bool(stats.run_environment.is_training),
+            "may_have_requests": may_have_requests(path, xspace_layout(path)),
+        }
+        facts.write_text(json.dumps(noted))

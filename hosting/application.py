@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Final
 
 from ray import serve
@@ -10,7 +11,7 @@ from ray.serve.config import RequestRouterConfig
 
 from hosting.affinity_router import AffinityRouter
 from hosting.catalog_service import CatalogService
-from hosting.gateway import Gateway
+from hosting.gateway import Gateway, ListeningGateway
 from hosting.settings import Settings, load_settings
 from hosting.shard import Shard
 
@@ -26,8 +27,12 @@ _ROUTER: Final[RequestRouterConfig] = RequestRouterConfig.model_validate(
 )
 
 
-def application(settings: Settings) -> Application:
-    """The application with these settings, ready for `serve.run`."""
+def application(settings: Settings, lender: Path | None = None) -> Application:
+    """The application with these settings, ready for `serve.run`.
+
+    Args:
+        lender: where gateways get the socket to take HTTP from; without one Ray Serve's proxies do it.
+    """
     quiet = {"enable_access_log": False}
     catalog = serve.deployment(
         name="catalog",
@@ -57,8 +62,10 @@ def application(settings: Settings) -> Application:
         ray_actor_options={"num_cpus": 0.1},
         graceful_shutdown_wait_loop_s=0.5,
         logging_config=quiet,
-    )(serve.ingress()(Gateway))
-    return gateway.bind(settings, shards, catalog)
+    )
+    if lender is not None:
+        return gateway(ListeningGateway).bind(settings, shards, catalog, lender)
+    return gateway(serve.ingress()(Gateway)).bind(settings, shards, catalog)
 
 
 def build(arguments: dict[str, Any]) -> Application:

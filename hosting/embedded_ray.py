@@ -73,6 +73,11 @@ class EmbeddedRay:
         """The address that drivers connect to, as host:port."""
         return str(self._node.address)
 
+    @property
+    def folder(self) -> Path:
+        """A folder of this instance's own, with a short path, that goes when Ray is stopped."""
+        return self._folder
+
     def stop(self) -> None:
         """Ends Ray's processes and removes their folder."""
         self._node.kill_all_processes(check_alive=False, allow_graceful=True)

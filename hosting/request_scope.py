@@ -28,8 +28,9 @@ class RequestScope:
     """ASGI middleware: collapses duplicate slashes, gives the request an id, logs and counts it, and turns an
     unhandled exception into a 500 that names the id."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, *, behind_serve: bool = False) -> None:
         self._app = app
+        self._behind_serve = behind_serve
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -50,7 +51,7 @@ class RequestScope:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 # Ray Serve's proxies give every request an id and answer with it themselves.
-                if not given:
+                if not self._behind_serve:
                     message["headers"] = [*message.get("headers", []), (b"x-request-id", identity.encode())]
             await send(message)
 

@@ -22,6 +22,7 @@ from hosting.embedded_ray import EmbeddedRay, configure_ray
 from hosting.existing_ray import check_answers, guest, join
 from hosting.logs import configure_logs
 from hosting.settings import Settings
+from hosting.shared_socket import SocketLender
 from loaders.errors import BadParameter
 from loaders.log_roots import parse_log_roots
 
@@ -44,8 +45,9 @@ def serve_forever(settings: Settings) -> int:
     with ExitStack() as stack:
         stack.enter_context(_owned(settings.state_dir))
         configure_logs("serve", settings.log_level, settings.state_dir / "logs")
-        settings = settings.model_copy(update={"port": _claimed_port(settings.host, settings.port)})
-        _start(settings, stack, stopping)
+        claimed = _claim(settings.host, settings.port)
+        settings = settings.model_copy(update={"port": claimed.getsockname()[1]})
+        _start(settings, claimed, stack, stopping)
         address = f"http://{_reachable(settings.host)}:{settings.port}/"
         _wait_until_ready(f"{address}readyz", stopping)
         if not stopping.is_set():
@@ -77,13 +79,13 @@ def _keeping_signals(stopping: threading.Event) -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
 
 
-def _start(settings: Settings, stack: ExitStack, stopping: threading.Event) -> None:
+def _start(settings: Settings, claimed: socket.socket, stack: ExitStack, stopping: threading.Event) -> None:
     """Starts Ray unless there is one, and the application on it; `stack` gets what stops them.
 
     Raises:
         CannotServe: the existing cluster does not answer, or has Serve running already.
     """
-    address = settings.ray_address
+    address, lender = settings.ray_address, None
     if address:
         check_answers(address)
     else:
@@ -91,11 +93,14 @@ def _start(settings: Settings, stack: ExitStack, stopping: threading.Event) -> N
         embedded = EmbeddedRay(dashboard=settings.ray_dashboard, haproxy=settings.front == "haproxy")
         stack.callback(embedded.stop)
         address = embedded.address
+        if settings.front in ("auto", "direct"):
+            lender = embedded.folder / "gateways"
     import ray
     from ray import serve
     from ray.serve._private.constants import SERVE_LOGGER_NAME
 
     from hosting.application import NAME, application
+    from hosting.gateway_server import DRAIN_SECONDS
 
     level = logging.INFO if settings.log_level == "debug" else logging.ERROR
     logging.getLogger(SERVE_LOGGER_NAME).setLevel(level)
@@ -106,10 +111,15 @@ def _start(settings: Settings, stack: ExitStack, stopping: threading.Event) -> N
         return
     if settings.ray_address:
         stack.enter_context(guest(NAME))
-    http: dict[str, Any] = {"host": settings.host, "port": settings.port, "request_timeout_s": None}
-    serve.start(http_options=http)
+    if lender is not None:
+        stack.callback(SocketLender(claimed, lender).take_back, DRAIN_SECONDS + 1)
+        serve.start(proxy_location="Disabled")
+    else:
+        claimed.close()
+        http: dict[str, Any] = {"host": settings.host, "port": settings.port, "request_timeout_s": None}
+        serve.start(http_options=http)
     # Not waiting for every replica: the service is ready as soon as one of each is, which /readyz says.
-    serve.run_many([serve.RunTarget(application(settings), name=NAME)], wait_for_applications_running=False)
+    serve.run_many([serve.RunTarget(application(settings, lender), name=NAME)], wait_for_applications_running=False)
 
 
 def _wait_until_ready(address: str, stopping: threading.Event) -> None:
@@ -157,22 +167,25 @@ def _owned(folder: Path) -> Iterator[None]:
         yield
 
 
-def _claimed_port(host: str, port: int) -> int:
-    """The port to listen on: the given one if it is free, or a free one for 0.
+def _claim(host: str, port: int) -> socket.socket:
+    """A socket bound to the address, with a free port for 0, that nobody else can bind to while it is open.
 
     Raises:
         CannotServe: the port is taken, or the host is none of this machine's addresses.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            raise CannotServe(
-                f"Can't listen on {host}:{port}: {error.strerror}. Name another by --port; 0 picks one."
-            ) from None
-        return int(probe.getsockname()[1])
+    claimed = socket.socket(family)
+    claimed.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        claimed.bind((host, port))
+    except OSError as error:
+        claimed.close()
+        raise CannotServe(
+            f"Can't listen on {host}:{port}: {error.strerror}. Name another by --port; 0 picks one."
+        ) from None
+    # Past connections that linger were not to keep us from binding; until we listen, others could do the same.
+    claimed.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
+    return claimed
 
 
 def _check(settings: Settings) -> None:

@@ -75,10 +75,10 @@ class Settings(BaseSettings):
     ray_address: str | None = Field(
         default=None, description="An existing Ray cluster to run on, as host:port or 'auto'. Default: one of its own."
     )
-    front: Literal["python", "haproxy"] = Field(
-        default="python",
-        description="What takes HTTP: Ray Serve's Python proxy, or its HAProxy, several times faster for stored "
-        "answers, which also opens two status ports on every interface. An embedded Ray's only.",
+    front: Literal["auto", "direct", "haproxy", "python"] = Field(
+        default="auto",
+        description="What takes HTTP: the gateways themselves (an embedded Ray's only), Ray Serve's HAProxy or its Python "
+        "proxy. Default: the gateways, or on an existing cluster HAProxy, or Python's where HAProxy does not run.",
     )
     ray_dashboard: bool = Field(default=False, description="Start Ray's dashboard with the embedded Ray.")
     gateways: int = Field(default=1, ge=1, le=64, description="Gateway replicas.")

@@ -84,9 +84,7 @@ class _Connection(asyncio.Protocol):
             self._transport.close()
 
 
-def load(
-    address: str, path: str, *, connections: int, seconds: float, headers: dict[str, str] | None = None
-) -> Load:
+def load(address: str, path: str, *, connections: int, seconds: float, headers: dict[str, str] | None = None) -> Load:
     """Asks for `path` on so many connections for so long.
 
     Raises:
@@ -97,13 +95,14 @@ def load(
 
 async def _load(address: str, path: str, connections: int, seconds: float, headers: dict[str, str]) -> Load:
     parts = urlsplit(address)
+    host, port = parts.hostname or "", parts.port or 80
     lines = [f"GET {path} HTTP/1.1", f"Host: {parts.netloc}", "Accept-Encoding: gzip"]
     lines += [f"{name}: {value}" for name, value in headers.items()]
     request = "\r\n".join([*lines, "", ""]).encode()
     began = time.perf_counter()
     loop = asyncio.get_running_loop()
     opened = [
-        await loop.create_connection(lambda: _Connection(request, began + seconds), parts.hostname, parts.port)
+        await loop.create_connection(lambda: _Connection(request, began + seconds), host, port)
         for _ in range(connections)
     ]
     protocols = [protocol for _, protocol in opened]

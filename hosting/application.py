@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 from ray import serve
@@ -11,6 +13,7 @@ from ray.serve.config import RequestRouterConfig
 
 from hosting.affinity_router import AffinityRouter
 from hosting.catalog_service import CatalogService
+from hosting.front import gateway_count
 from hosting.gateway import Gateway, ListeningGateway
 from hosting.settings import Settings, load_settings
 from hosting.shard import Shard
@@ -27,11 +30,14 @@ _ROUTER: Final[RequestRouterConfig] = RequestRouterConfig.model_validate(
 )
 
 
-def application(settings: Settings, lender: Path | None = None) -> Application:
+def application(
+    settings: Settings, lender: Path | None = None, placement: Mapping[str, float] = MappingProxyType({})
+) -> Application:
     """The application with these settings, ready for `serve.run`.
 
     Args:
         lender: where gateways get the socket to take HTTP from; without one Ray Serve's proxies do it.
+        placement: Ray resources that gateways need.
     """
     quiet = {"enable_access_log": False}
     catalog = serve.deployment(
@@ -57,9 +63,9 @@ def application(settings: Settings, lender: Path | None = None) -> Application:
     )(Shard).bind(settings)
     gateway = serve.deployment(
         name="gateway",
-        num_replicas=settings.gateways,
+        num_replicas=settings.gateways or gateway_count(settings, retried=lender is None),
         max_ongoing_requests=_ONGOING,
-        ray_actor_options={"num_cpus": 0.1},
+        ray_actor_options={"num_cpus": 0.1, "resources": dict(placement)},
         graceful_shutdown_wait_loop_s=0.5,
         logging_config=quiet,
     )

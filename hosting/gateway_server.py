@@ -12,12 +12,10 @@ import uvicorn
 import uvloop
 from starlette.types import ASGIApp
 
-from hosting.shared_socket import BorrowedSocket
+from hosting.shared_socket import DRAIN_SECONDS, BorrowedSocket
 
 _log = logging.getLogger(__name__)
 _KEEP_ALIVE_SECONDS: Final = 75
-DRAIN_SECONDS: Final = 10
-"""What requests that are being answered get when the server stops."""
 
 
 class GatewayServer:

@@ -12,6 +12,7 @@ from typing import Final
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hosting import metrics
+from hosting.waiting_client import ClientGone, receive_of_request
 from loaders.request_context import request_id
 
 _log = logging.getLogger(__name__)
@@ -43,6 +44,7 @@ class RequestScope:
         given = dict(scope["headers"]).get(b"x-request-id", b"").decode("latin-1")
         identity = given if _WELL_FORMED_ID.fullmatch(given) else uuid.uuid4().hex
         token = request_id.set(identity)
+        receive_of_request.set(receive)
         started = time.monotonic()
         status = 0
 
@@ -57,6 +59,8 @@ class RequestScope:
 
         try:
             await self._app(scope, receive, send_with_id)
+        except ClientGone:
+            pass  # counted and logged as 499
         except Exception:
             _log.exception("unhandled error", extra={"path": scope["path"]})
             if status:

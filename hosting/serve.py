@@ -8,6 +8,7 @@ import logging
 import signal
 import socket
 import sys
+import tempfile
 import threading
 import time
 import urllib.error
@@ -20,9 +21,11 @@ from typing import IO, Any, Final
 from hosting.cannot_serve import CannotServe
 from hosting.embedded_ray import EmbeddedRay, configure_ray
 from hosting.existing_ray import check_answers, guest, join
+from hosting.front import gateway_placement
+from hosting.haproxy import haproxy_environment
 from hosting.logs import configure_logs
 from hosting.settings import Settings
-from hosting.shared_socket import SocketLender
+from hosting.shared_socket import DRAIN_SECONDS, SocketLender
 from loaders.errors import BadParameter
 from loaders.log_roots import parse_log_roots
 
@@ -85,41 +88,44 @@ def _start(settings: Settings, claimed: socket.socket, stack: ExitStack, stoppin
     Raises:
         CannotServe: the existing cluster does not answer, or has Serve running already.
     """
-    address, lender = settings.ray_address, None
+    address = settings.ray_address
     if address:
         check_answers(address)
+        # Short, since paths of Unix sockets are.
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="xprof-hosting-")))
     else:
         configure_ray()
-        embedded = EmbeddedRay(dashboard=settings.ray_dashboard, haproxy=settings.front == "haproxy")
+        embedded = EmbeddedRay(dashboard=settings.ray_dashboard)
         stack.callback(embedded.stop)
-        address = embedded.address
-        if settings.front in ("auto", "direct"):
-            lender = embedded.folder / "gateways"
+        address, folder = embedded.address, embedded.folder
     import ray
     from ray import serve
     from ray.serve._private.constants import SERVE_LOGGER_NAME
 
     from hosting.application import NAME, application
-    from hosting.gateway_server import DRAIN_SECONDS
 
     level = logging.INFO if settings.log_level == "debug" else logging.ERROR
     logging.getLogger(SERVE_LOGGER_NAME).setLevel(level)
     with _keeping_signals(stopping):
         stack.callback(ray.shutdown)
-        join(address, level)
+        join(address, level, haproxy_environment(folder) if settings.front == "haproxy" else None)
     if stopping.is_set():
         return
     if settings.ray_address:
         stack.enter_context(guest(NAME))
-    if lender is not None:
+    placement = gateway_placement(settings, loopback=_is_loopback(settings.host))
+    if settings.front == "direct":
+        lender = folder / "gateways"
         stack.callback(SocketLender(claimed, lender).take_back, DRAIN_SECONDS + 1)
         serve.start(proxy_location="Disabled")
+        started = application(settings, lender, placement)
     else:
         claimed.close()
         http: dict[str, Any] = {"host": settings.host, "port": settings.port, "request_timeout_s": None}
         serve.start(http_options=http)
+        started = application(settings, placement=placement)
     # Not waiting for every replica: the service is ready as soon as one of each is, which /readyz says.
-    serve.run_many([serve.RunTarget(application(settings, lender), name=NAME)], wait_for_applications_running=False)
+    serve.run_many([serve.RunTarget(started, name=NAME)], wait_for_applications_running=False)
 
 
 def _wait_until_ready(address: str, stopping: threading.Event) -> None:

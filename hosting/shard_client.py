@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import Any
 
@@ -60,7 +61,12 @@ class ShardClient:
     async def _call(self, affinity: str, method: str, what: str, *args: Any) -> Any:
         for attempt in (1, 2):
             try:
-                return await self._handle.options(session_id=affinity, method_name=method).remote(*args)
+                call = self._handle.options(session_id=affinity, method_name=method).remote(*args)
+                return await call
+            except asyncio.CancelledError:
+                # Nobody waits any longer; the shard would not learn of it by itself.
+                call.cancel()  # type: ignore[no-untyped-call, unused-ignore]
+                raise
             except RayActorError:
                 _log.warning("a shard died under a call", extra={"work": what, "attempt": attempt})
             except BackPressureError:

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Final
 
 _log = logging.getLogger(__name__)
+DRAIN_SECONDS: Final = 10
+"""What requests that are being answered get when their gateway stops."""
 _BACKLOG: Final = 2048
 _STOP: Final = b"stop"
 

@@ -111,7 +111,8 @@ def _start(settings: Settings, claimed: socket.socket, stack: ExitStack, stoppin
         join(address, level, haproxy_environment(folder) if settings.front == "haproxy" else None)
     if stopping.is_set():
         return
-    if settings.ray_address:
+    if settings.ray_address or settings.front == "haproxy":
+        # Killed with Ray, HAProxy's manager would leave HAProxy running.
         stack.enter_context(guest(NAME))
     placement = gateway_placement(settings, loopback=_is_loopback(settings.host))
     if settings.front == "direct":

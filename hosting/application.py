@@ -66,6 +66,8 @@ def application(
         num_replicas=settings.gateways or gateway_count(settings, retried=lender is None),
         max_ongoing_requests=_ONGOING,
         ray_actor_options={"num_cpus": 0.1, "resources": dict(placement)},
+        # How soon a dead one is noticed: until then, its clients wait.
+        health_check_period_s=1,
         graceful_shutdown_wait_loop_s=0.5,
         logging_config=quiet,
     )

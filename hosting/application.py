@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 from ray import serve
@@ -10,7 +13,8 @@ from ray.serve.config import RequestRouterConfig
 
 from hosting.affinity_router import AffinityRouter
 from hosting.catalog_service import CatalogService
-from hosting.gateway import Gateway
+from hosting.front import gateway_count
+from hosting.gateway import Gateway, ListeningGateway
 from hosting.settings import Settings, load_settings
 from hosting.shard import Shard
 
@@ -26,8 +30,15 @@ _ROUTER: Final[RequestRouterConfig] = RequestRouterConfig.model_validate(
 )
 
 
-def application(settings: Settings) -> Application:
-    """The application with these settings, ready for `serve.run`."""
+def application(
+    settings: Settings, lender: Path | None = None, placement: Mapping[str, float] = MappingProxyType({})
+) -> Application:
+    """The application with these settings, ready for `serve.run`.
+
+    Args:
+        lender: where gateways get the socket to take HTTP from; without one Ray Serve's proxies do it.
+        placement: Ray resources that gateways need.
+    """
     quiet = {"enable_access_log": False}
     shards = serve.deployment(
         name="shard",
@@ -54,13 +65,17 @@ def application(settings: Settings) -> Application:
     )(CatalogService).bind(settings, shards)
     gateway = serve.deployment(
         name="gateway",
-        num_replicas=settings.gateways,
+        num_replicas=settings.gateways or gateway_count(settings, retried=lender is None),
         max_ongoing_requests=_ONGOING,
-        ray_actor_options={"num_cpus": 0.1},
+        ray_actor_options={"num_cpus": 0.1, "resources": dict(placement)},
+        # How soon a dead one is noticed: until then, its clients wait.
+        health_check_period_s=1,
         graceful_shutdown_wait_loop_s=0.5,
         logging_config=quiet,
-    )(serve.ingress()(Gateway))
-    return gateway.bind(settings, shards, catalog)
+    )
+    if lender is not None:
+        return gateway(ListeningGateway).bind(settings, shards, catalog, lender)
+    return gateway(serve.ingress()(Gateway)).bind(settings, shards, catalog)
 
 
 def build(arguments: dict[str, Any]) -> Application:

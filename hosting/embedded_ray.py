@@ -9,8 +9,6 @@ import tempfile
 from pathlib import Path
 from typing import Any, Final
 
-from hosting.free_ports import free_ports
-
 # Ray takes 127.0.0.1 for a word and puts the machine's outer address in its place; other loopback addresses it leaves.
 _ADDRESS: Final = "127.0.0.2"
 _OBJECT_STORE_BYTES: Final = 512 << 20
@@ -35,14 +33,12 @@ def configure_ray() -> None:
 class EmbeddedRay:
     """One Ray node. `stop` ends every process that it started, and no other."""
 
-    def __init__(self, *, dashboard: bool, haproxy: bool = False) -> None:
-        """`configure_ray` comes first. `haproxy` makes Ray Serve take HTTP by HAProxy."""
+    def __init__(self, *, dashboard: bool) -> None:
+        """`configure_ray` comes first."""
         # Ray puts Unix sockets below this folder, and their paths end at 107 bytes: the state folder's may be too long.
         self._folder = Path(tempfile.mkdtemp(prefix="xprof-hosting-ray-"))
         # Processes that Ray kills leave their temporary files behind: in here, they go with the folder.
         os.environ["TMPDIR"] = str(self._folder)
-        if haproxy:
-            _configure_haproxy(self._folder)
         from ray._private.node import Node
         from ray._private.parameter import RayParams
 
@@ -73,26 +69,12 @@ class EmbeddedRay:
         """The address that drivers connect to, as host:port."""
         return str(self._node.address)
 
+    @property
+    def folder(self) -> Path:
+        """A folder of this instance's own, with a short path, that goes when Ray is stopped."""
+        return self._folder
+
     def stop(self) -> None:
         """Ends Ray's processes and removes their folder."""
         self._node.kill_all_processes(check_alive=False, allow_graceful=True)
         shutil.rmtree(self._folder, ignore_errors=True)
-
-
-def _configure_haproxy(folder: Path) -> None:
-    """Sets what Ray Serve's HAProxy takes from the environment: files and ports of this instance's own, and a retry of
-    what a dying gateway has not answered; gateways leave without its default pause of half a minute."""
-    metrics_port, stats_port = free_ports(2)
-    os.environ |= {
-        "RAY_SERVE_ENABLE_HA_PROXY": "1",
-        "RAY_SERVE_HAPROXY_NBTHREAD": str(min(4, os.cpu_count() or 1)),
-        "RAY_SERVE_HAPROXY_CONFIG_FILE_LOC": str(folder / "haproxy.cfg"),
-        # A short name: Ray puts 56 digits before it, and a socket's path ends at 107 bytes.
-        "RAY_SERVE_HAPROXY_SOCKET_PATH": str(folder / "s"),
-        "RAY_SERVE_HAPROXY_SERVER_STATE_BASE": str(folder),
-        "RAY_SERVE_HAPROXY_SERVER_STATE_FILE": str(folder / "haproxy-state"),
-        "RAY_SERVE_HAPROXY_METRICS_PORT": str(metrics_port),
-        "RAY_SERVE_HAPROXY_STATS_PORT": str(stats_port),
-        "RAY_SERVE_HAPROXY_RETRY_ON": "conn-failure empty-response",
-        "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "2",
-    }

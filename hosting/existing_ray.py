@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import re
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
 from hosting.cannot_serve import CannotServe
 
@@ -34,8 +34,8 @@ def check_answers(address: str) -> None:
         ) from None
 
 
-def join(address: str, log_level: int) -> None:
-    """Makes this process a driver of the Ray at this address.
+def join(address: str, log_level: int, runtime_environment: Mapping[str, Any] | None = None) -> None:
+    """Makes this process a driver of the Ray at this address, whose workers get this runtime environment.
 
     Raises:
         CannotServe: it can't be joined; says why.
@@ -43,7 +43,12 @@ def join(address: str, log_level: int) -> None:
     import ray
 
     try:
-        ray.init(address=address, log_to_driver=False, logging_level=log_level)
+        ray.init(
+            address=address,
+            log_to_driver=False,
+            logging_level=log_level,
+            runtime_env=dict(runtime_environment) if runtime_environment else None,
+        )
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise CannotServe(f"The Ray cluster at {address} can't be joined: {error}") from error
 

@@ -29,14 +29,15 @@ _TITLES = {
 }
 
 
-def create_app(services: Services) -> FastAPI:
-    """The application that serves the UI, our API, health and metrics with these services."""
+def create_app(services: Services, *, behind_serve: bool = False) -> FastAPI:
+    """The application that serves the UI, our API, health and metrics with these services; `behind_serve` says whether
+    Ray Serve's proxies are in front of it."""
     app = FastAPI(
         title="XProf hosting",
         summary="XProf for many people and many profiles.",
         docs_url=None,
         redoc_url=None,
-        middleware=[Middleware(RequestScope)],
+        middleware=[Middleware(RequestScope, behind_serve=behind_serve)],
         exception_handlers={
             ProfileError: _profile_error,
             HTTPException: _http_error,

@@ -12,6 +12,7 @@ from typing import Final
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hosting import metrics
+from hosting.waiting_client import ClientGone, receive_of_request
 from loaders.request_context import request_id
 
 _log = logging.getLogger(__name__)
@@ -28,8 +29,9 @@ class RequestScope:
     """ASGI middleware: collapses duplicate slashes, gives the request an id, logs and counts it, and turns an
     unhandled exception into a 500 that names the id."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, *, behind_serve: bool = False) -> None:
         self._app = app
+        self._behind_serve = behind_serve
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -42,6 +44,7 @@ class RequestScope:
         given = dict(scope["headers"]).get(b"x-request-id", b"").decode("latin-1")
         identity = given if _WELL_FORMED_ID.fullmatch(given) else uuid.uuid4().hex
         token = request_id.set(identity)
+        receive_of_request.set(receive)
         started = time.monotonic()
         status = 0
 
@@ -50,12 +53,14 @@ class RequestScope:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 # Ray Serve's proxies give every request an id and answer with it themselves.
-                if not given:
+                if not self._behind_serve:
                     message["headers"] = [*message.get("headers", []), (b"x-request-id", identity.encode())]
             await send(message)
 
         try:
             await self._app(scope, receive, send_with_id)
+        except ClientGone:
+            pass  # counted and logged as 499
         except Exception:
             _log.exception("unhandled error", extra={"path": scope["path"]})
             if status:

@@ -8,6 +8,7 @@ import logging
 import signal
 import socket
 import sys
+import tempfile
 import threading
 import time
 import urllib.error
@@ -20,8 +21,11 @@ from typing import IO, Any, Final
 from hosting.cannot_serve import CannotServe
 from hosting.embedded_ray import EmbeddedRay, configure_ray
 from hosting.existing_ray import check_answers, guest, join
+from hosting.front import gateway_placement
+from hosting.haproxy import haproxy_environment
 from hosting.logs import configure_logs
 from hosting.settings import Settings
+from hosting.shared_socket import DRAIN_SECONDS, SocketLender
 from loaders.errors import BadParameter
 from loaders.log_roots import parse_log_roots
 
@@ -44,8 +48,9 @@ def serve_forever(settings: Settings) -> int:
     with ExitStack() as stack:
         stack.enter_context(_owned(settings.state_dir))
         configure_logs("serve", settings.log_level, settings.state_dir / "logs")
-        settings = settings.model_copy(update={"port": _claimed_port(settings.host, settings.port)})
-        _start(settings, stack, stopping)
+        claimed = _claim(settings.host, settings.port)
+        settings = settings.model_copy(update={"port": claimed.getsockname()[1]})
+        _start(settings, claimed, stack, stopping)
         address = f"http://{_reachable(settings.host)}:{settings.port}/"
         _wait_until_ready(f"{address}readyz", stopping)
         if not stopping.is_set():
@@ -77,7 +82,7 @@ def _keeping_signals(stopping: threading.Event) -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
 
 
-def _start(settings: Settings, stack: ExitStack, stopping: threading.Event) -> None:
+def _start(settings: Settings, claimed: socket.socket, stack: ExitStack, stopping: threading.Event) -> None:
     """Starts Ray unless there is one, and the application on it; `stack` gets what stops them.
 
     Raises:
@@ -86,11 +91,13 @@ def _start(settings: Settings, stack: ExitStack, stopping: threading.Event) -> N
     address = settings.ray_address
     if address:
         check_answers(address)
+        # Short, since paths of Unix sockets are.
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="xprof-hosting-")))
     else:
         configure_ray()
-        embedded = EmbeddedRay(dashboard=settings.ray_dashboard, haproxy=settings.front == "haproxy")
+        embedded = EmbeddedRay(dashboard=settings.ray_dashboard)
         stack.callback(embedded.stop)
-        address = embedded.address
+        address, folder = embedded.address, embedded.folder
     import ray
     from ray import serve
     from ray.serve._private.constants import SERVE_LOGGER_NAME
@@ -101,15 +108,25 @@ def _start(settings: Settings, stack: ExitStack, stopping: threading.Event) -> N
     logging.getLogger(SERVE_LOGGER_NAME).setLevel(level)
     with _keeping_signals(stopping):
         stack.callback(ray.shutdown)
-        join(address, level)
+        join(address, level, haproxy_environment(folder) if settings.front == "haproxy" else None)
     if stopping.is_set():
         return
-    if settings.ray_address:
+    if settings.ray_address or settings.front == "haproxy":
+        # Killed with Ray, HAProxy's manager would leave HAProxy running.
         stack.enter_context(guest(NAME))
-    http: dict[str, Any] = {"host": settings.host, "port": settings.port, "request_timeout_s": None}
-    serve.start(http_options=http)
+    placement = gateway_placement(settings, loopback=_is_loopback(settings.host))
+    if settings.front == "direct":
+        lender = folder / "gateways"
+        stack.callback(SocketLender(claimed, lender).take_back, DRAIN_SECONDS + 1)
+        serve.start(proxy_location="Disabled")
+        started = application(settings, lender, placement)
+    else:
+        claimed.close()
+        http: dict[str, Any] = {"host": settings.host, "port": settings.port, "request_timeout_s": None}
+        serve.start(http_options=http)
+        started = application(settings, placement=placement)
     # Not waiting for every replica: the service is ready as soon as one of each is, which /readyz says.
-    serve.run_many([serve.RunTarget(application(settings), name=NAME)], wait_for_applications_running=False)
+    serve.run_many([serve.RunTarget(started, name=NAME)], wait_for_applications_running=False)
 
 
 def _wait_until_ready(address: str, stopping: threading.Event) -> None:
@@ -157,22 +174,25 @@ def _owned(folder: Path) -> Iterator[None]:
         yield
 
 
-def _claimed_port(host: str, port: int) -> int:
-    """The port to listen on: the given one if it is free, or a free one for 0.
+def _claim(host: str, port: int) -> socket.socket:
+    """A socket bound to the address, with a free port for 0, that nobody else can bind to while it is open.
 
     Raises:
         CannotServe: the port is taken, or the host is none of this machine's addresses.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            raise CannotServe(
-                f"Can't listen on {host}:{port}: {error.strerror}. Name another by --port; 0 picks one."
-            ) from None
-        return int(probe.getsockname()[1])
+    claimed = socket.socket(family)
+    claimed.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        claimed.bind((host, port))
+    except OSError as error:
+        claimed.close()
+        raise CannotServe(
+            f"Can't listen on {host}:{port}: {error.strerror}. Name another by --port; 0 picks one."
+        ) from None
+    # Past connections that linger were not to keep us from binding; until we listen, others could do the same.
+    claimed.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
+    return claimed
 
 
 def _check(settings: Settings) -> None:

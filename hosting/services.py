@@ -18,6 +18,7 @@ from hosting.planner import Plan, plan_session, splits
 from hosting.prewarm import Prewarmer
 from hosting.replies import RecordReply
 from hosting.settings import Settings
+from hosting.waiting_client import while_client_waits
 from loaders.engines import tasks
 from loaders.errors import NotFound
 from loaders.jobs import ToolJob, inspection_job
@@ -113,6 +114,7 @@ class Services:
 
         Raises:
             ProfileError: what the shard says.
+            ClientGone: the request's client has gone meanwhile.
         """
         key = job.key(tasks.ENGINE)
         record = await self.results.get(key)
@@ -120,7 +122,7 @@ class Services:
             metrics.RESULTS.labels(job.tool, "hit").inc()
             return key, record
         metrics.RESULTS.labels(job.tool, "miss").inc()
-        reply = await self.flights.do(key, lambda: self.shards.tool_data(job))
+        reply = await while_client_waits(self.flights.do(key, lambda: self.shards.tool_data(job)))
         if reply.problem is not None:
             raise reply.problem
         if reply.record is None:

@@ -75,13 +75,18 @@ class Settings(BaseSettings):
     ray_address: str | None = Field(
         default=None, description="An existing Ray cluster to run on, as host:port or 'auto'. Default: one of its own."
     )
-    front: Literal["python", "haproxy"] = Field(
-        default="python",
-        description="What takes HTTP: Ray Serve's Python proxy, or its HAProxy, several times faster for stored "
-        "answers, which also opens two status ports on every interface. An embedded Ray's only.",
+    front: Literal["direct", "haproxy", "python"] = Field(
+        default="direct",
+        description="What takes HTTP: the gateways themselves, all on this machine; or, on every machine that has one, "
+        "Ray Serve's HAProxy or its Python proxy.",
     )
     ray_dashboard: bool = Field(default=False, description="Start Ray's dashboard with the embedded Ray.")
-    gateways: int = Field(default=1, ge=1, le=64, description="Gateway replicas.")
+    gateways: int | None = Field(
+        default=None,
+        ge=1,
+        le=64,
+        description="Gateway replicas. Default: one for every four cores, at least one, and two behind HAProxy.",
+    )
     shards: int = Field(
         default_factory=lambda: max(1, min(8, (os.cpu_count() or 2) // 2)),
         ge=1,

@@ -1,7 +1,9 @@
-"""The service behind Ray Serve's HAProxy instead of its Python proxy."""
+"""The service behind Ray Serve's HAProxy."""
 
 from __future__ import annotations
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -21,7 +23,8 @@ def test_everything_answers_through_haproxy_and_ends_with_the_service(tmp_path: 
     arguments = ["--logdir", str(tmp_path / "logs"), "--port", "0", "--state-dir", str(tmp_path / "state")]
     with ServiceProcess([*arguments, "--front", "haproxy"], log=tmp_path / "log") as service:
         family = psutil.Process(service.pid).children(recursive=True)
-        assert any("haproxy" in name for name in _names(family))
+        [haproxy] = [process for process in family if "haproxy" in _name(process)]
+        assert {found.laddr.ip for found in haproxy.net_connections("tcp")} == {"127.0.0.1"}
         answers = check_session(service.address, "run/two")
         assert [answer for answer in answers if answer.problem] == []
         assert len(answers) > 15
@@ -40,9 +43,27 @@ def test_everything_answers_through_haproxy_and_ends_with_the_service(tmp_path: 
     assert left == []
 
 
-def _names(processes: list[psutil.Process]) -> list[str]:
-    names = []
-    for process in processes:
-        with suppress(psutil.NoSuchProcess):
-            names.append(process.name())
-    return names
+def test_what_a_dying_gateway_has_not_answered_is_asked_of_another(tmp_path: Path, cpu_session: Path) -> None:
+    add_session(tmp_path / "logs", "run", "s", {"host": next(cpu_session.glob("*.xplane.pb"))})
+    arguments = ["--logdir", str(tmp_path / "logs"), "--port", "0", "--state-dir", str(tmp_path / "state")]
+    with ServiceProcess([*arguments, "--front", "haproxy"], log=tmp_path / "log") as service:
+        family = psutil.Process(service.pid).children(recursive=True)
+        gateways = [process for process in family if "gateway" in " ".join(process.cmdline())]
+        assert len(gateways) == 2
+        with ThreadPoolExecutor(6) as pool:
+            tags = ("overview_page", "kernel_stats", "op_profile", "hlo_stats", "framework_op_stats", "roofline_model")
+            query = {"run": "run/s", "host": "host"}
+            asked = [
+                pool.submit(httpx.get, f"{service.address}{API}data", params={**query, "tag": tag}, timeout=60)
+                for tag in tags
+            ]
+            time.sleep(0.1)
+            assert not any(answer.done() for answer in asked)
+            gateways[0].kill()
+            assert [answer.result().status_code for answer in asked] == [200] * len(tags)
+
+
+def _name(process: psutil.Process) -> str:
+    with suppress(psutil.NoSuchProcess):
+        return process.name()
+    return ""

@@ -28,7 +28,7 @@ def test_a_flag_wins_over_the_environment_which_wins_over_the_file(
     assert load_settings({"port": "3333"}, config).port == 3333
     # What only the file says, and what nobody says.
     found = load_settings({"port": "3333"}, config)
-    assert (found.shards, found.ray_dashboard, found.gateways) == (3, True, 1)
+    assert (found.shards, found.ray_dashboard, found.engine_processes) == (3, True, 2)
 
 
 def test_every_setting_can_come_from_the_environment_and_from_a_file(

@@ -16,18 +16,20 @@ What was measured is written as it comes; the tables are made from that file (`p
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.measure import Comparison, Plan, measure_memory
 from benchmarks.report import report
 from benchmarks.results_file import Results
 from benchmarks.servers import SUBJECTS, Subject
+from benchmarks.targets import MANY, MEMORY_VIEWERS, MEMORY_WORKLOAD
 from benchmarks.viewers import ALL_HOSTS
 from benchmarks.workloads import Workload, make_workloads
 
@@ -51,10 +53,13 @@ def units(workloads: Sequence[Workload]) -> list[Unit]:
     several = [workload for workload in workloads if len(workload.hosts) > 1]
     planned = []
     for workload in workloads:
-        planned += [Unit(workload, TOOLS), Unit(workload, viewers=8)]
+        planned.append(Unit(workload, TOOLS))
+        if workload.name == MEMORY_WORKLOAD:
+            planned.append(Unit(workload, viewers=MEMORY_VIEWERS))
     planned += [Unit(workload, TOOLS_OF_ALL_HOSTS) for workload in several]
-    planned += [Unit(workload, viewers=1) for workload in workloads]
-    return planned
+    for viewers in (MEMORY_VIEWERS, 1):
+        planned += [Unit(workload, viewers=viewers) for workload in workloads]
+    return list(dict.fromkeys(planned))
 
 
 class Bench:
@@ -94,7 +99,8 @@ class Bench:
         tools = [tool for tool in tools if any(self._is_due("speed", unit, tool, name) for name in subjects)]
         if not tools:
             return
-        with Comparison(unit.workload, tools, subjects, folder, self._plan) as comparison:
+        plan = replace(self._plan, cold=1) if tools[0].endswith(ALL_HOSTS) else self._plan
+        with Comparison(unit.workload, tools, subjects, folder, plan) as comparison:
             for tool in tools:
                 _progress(f"{unit.workload.name}: {tool}")
                 for speed in comparison.measure(tool):
@@ -116,9 +122,11 @@ class Bench:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
+    # So that servers are stopped and files removed however we are.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     started = time.monotonic()
     ends = started + options.minutes * 60
-    quick, full = Plan(1, 3, 1.0, (1, 8), 1.0, 5.0, ends), Plan(2, 30, 3.0, (1, 8, 64), 3.0, 20.0, ends)
+    quick, full = Plan(1, 3, 1.0, (1, 8), 1.0, 5.0, ends), Plan(2, 30, 3.0, (1, 8, MANY), 3.0, 15.0, ends)
     plan = quick if options.quick else full
     results = Results(options.json or (None if options.quick else DEFAULT_RESULTS))
     bench = Bench(results, _chosen(options.peers), options.only, options.resume, plan)

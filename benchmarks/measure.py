@@ -5,9 +5,10 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypeVar
 
 from benchmarks.generate import SUFFIX
 from benchmarks.memory import PeakMemory, tree_pss
@@ -16,6 +17,8 @@ from benchmarks.servers import RunningServer, Subject
 from benchmarks.viewers import RequestFailed, View, Viewer, together, views_per_second, wait_for_sessions
 from benchmarks.windows import time_range, zoom_parameters
 from benchmarks.workloads import Workload, link_session
+
+T = TypeVar("T")
 
 CALM = 3.0  # seconds a server is left alone before its idle memory is read
 MEMORY_TOOLS = ("overview_page", "trace_viewer@")
@@ -95,11 +98,11 @@ class Stand:
     def _warm_up(server: RunningServer) -> None:
         for tool in MEMORY_TOOLS:
             # Who refuses this file will refuse the larger ones, too, and be asked for them.
-            with Viewer(server) as viewer:
-                try:
+            try:
+                with Viewer(server) as viewer:
                     viewer.open(View(_WARM_UP, tool, ("host",)))
-                except RequestFailed:
-                    return
+            except RequestFailed:
+                return
 
 
 class Comparison:
@@ -155,11 +158,10 @@ class Comparison:
                     spent[number] += time.monotonic() - began
 
     def _measure_zoom(self, takers: Sequence[_Taker], view: View) -> None:
+        one_host = replace(view, hosts=view.hosts[:1])
         for taker in reversed(takers):
             if self._range is None and not taker.speed.problems:
-                with taker.measuring("zoom") as viewer:
-                    one_host = replace(view, hosts=view.hosts[:1])
-                    self._range = time_range(viewer.body(one_host))
+                self._range = taker.attempt("zoom", lambda viewer: time_range(viewer.body(one_host)))
         for window in zoom_parameters(*self._range) if self._range else []:
             part = replace(view, more=window)
             for taker in takers:
@@ -174,17 +176,20 @@ class _Taker:
     speed: Speed
 
     def take(self, what: str, times: list[float], work: Callable[[Viewer], float]) -> None:
-        if not self.speed.problems:
-            with self.measuring(what) as viewer:
-                times.append(work(viewer))
+        seconds = None if self.speed.problems else self.attempt(what, work)
+        if seconds is not None:
+            times.append(seconds)
 
     def crowd(self, view: View, plan: Plan) -> None:
         for viewers in plan.viewers:
             if self.speed.problems:
-                return
+                break
             if self.speed.size == 0:
-                with self.measuring("size") as viewer:
-                    self.speed.size = len(viewer.body(view))
+                self.speed.size = self.attempt("size", lambda viewer: len(viewer.body(view))) or 0
+            best, longest = max(self.speed.rates.values(), default=0.0), plan.views_within + plan.patience
+            if viewers >= 8 and best and viewers / best > 2 * longest:
+                self.speed.problems[str(viewers)] = f"some {viewers / best:,.0f} s each"
+                break
             rate, problem = views_per_second(self.stand.server(), viewers, view, plan.views_within, plan.patience)
             self.speed.rates[viewers] = rate
             if problem is not None:
@@ -193,17 +198,18 @@ class _Taker:
             # Many viewers leave the stock server with so much memory that whoever comes next would feel it.
             self.stand.stop()
 
-    @contextmanager
-    def measuring(self, what: str) -> Iterator[Viewer]:
+    def attempt(self, what: str, work: Callable[[Viewer], T]) -> T | None:
+        """What a viewer gets; None after a failure, which is noted."""
         try:
             with Viewer(self.stand.server()) as viewer:
-                yield viewer
+                return work(viewer)
         except RuntimeError as error:
             reason = error.reason if isinstance(error, RequestFailed) else "did not start"
             self.speed.problems[what] = reason
             if not reason.startswith("refused"):
                 # It may still be at work for nobody.
                 self.stand.stop()
+            return None
 
 
 def measure_memory(workload: Workload, name: str, subject: Subject, viewers: int, folder: Path) -> Memory:
@@ -214,17 +220,17 @@ def measure_memory(workload: Workload, name: str, subject: Subject, viewers: int
 
     def visit(viewer: Viewer) -> None:
         for tool in MEMORY_TOOLS:
-            viewer.open(View(session, tool, workload.hosts))
+            try:
+                viewer.open(View(session, tool, workload.hosts))
+            except RequestFailed as error:
+                memory.problem = error.reason
 
     try:
         server = stand.server()
         time.sleep(CALM)
         memory.idle, memory.largest = tree_pss(server.pids)
         with PeakMemory(server.pids) as meter:
-            try:
-                together(server, viewers, visit)
-            except RequestFailed as error:
-                memory.problem = error.reason
+            together(server, viewers, visit)
         memory.problem = "filled the machine" if meter.exhausted else memory.problem
         memory.growth, memory.largest = meter.peak - memory.idle, meter.largest
     finally:

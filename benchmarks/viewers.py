@@ -68,8 +68,15 @@ class Viewer:
     def __init__(self, server: RunningServer, timeout: float = TIMEOUT) -> None:
         self._timeout = timeout
         self._connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=timeout)
+        self.request_id = ""
+        """What the last answer says; this service's logs have it."""
 
     def __enter__(self) -> Viewer:
+        # A browser has its connection already when somebody clicks.
+        try:
+            self._connection.connect()
+        except OSError as error:
+            raise RequestFailed(f"no connection: {error!r}", "died") from error
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -78,12 +85,19 @@ class Viewer:
     def open(self, view: View) -> float:
         """Asks for the session's tools, the tool's hosts and its data, as the UI does; returns the seconds taken."""
         started = time.perf_counter()
-        tools = self._get("run_tools", {"run": view.session})
-        if not json.loads(_decoded(*tools)):
-            raise RequestFailed(f"{view.session} is said to have no tools", "refused")
+        self.tools(view.session)
         self._get("hosts", {"run": view.session, "tag": view.tag})
         self._get("data", view.parameters)
         return time.perf_counter() - started
+
+    def tools(self, session: str) -> float:
+        """Asks for the session's tools; returns the seconds taken."""
+        started = time.perf_counter()
+        answer = self._get("run_tools", {"run": session})
+        seconds = time.perf_counter() - started
+        if not json.loads(_decoded(*answer)):
+            raise RequestFailed(f"{session} is said to have no tools", "refused")
+        return seconds
 
     def look(self, view: View) -> float:
         """Asks for the tool's data again; returns the seconds taken."""
@@ -106,6 +120,7 @@ class Viewer:
             self._connection.request("GET", path, headers={"Accept-Encoding": "gzip"})
             response = self._connection.getresponse()
             body = response.read()
+            self.request_id = response.headers.get("X-Request-Id", "")
         except TimeoutError:
             self._connection.close()
             raise RequestFailed(f"{path}: no answer", f"over {self._timeout:g} s") from None
@@ -132,7 +147,7 @@ def wait_for_sessions(server: RunningServer, sessions: list[str], within: float 
 
 
 def together(server: RunningServer, viewers: int, work: Callable[[Viewer], None]) -> None:
-    """Lets so many viewers do the work at once; raises the first failure of any."""
+    """Lets so many viewers do the work at once."""
 
     def one(_: int) -> None:
         with Viewer(server) as viewer:
@@ -155,13 +170,13 @@ def views_per_second(
     failures: list[RequestFailed] = []
 
     def look_again_and_again() -> None:
-        with Viewer(server) as viewer:
-            try:
+        try:
+            with Viewer(server) as viewer:
                 while time.perf_counter() < started + within:
                     viewer.look(view)
                     ended.append(time.perf_counter())
-            except RequestFailed as error:
-                failures.append(error)
+        except RequestFailed as error:
+            failures.append(error)
 
     threads = [threading.Thread(target=look_again_and_again, daemon=True) for _ in range(viewers)]
     with FullMachineGuard(server.pids) as guard:

@@ -1,82 +1,89 @@
-"""The measurements and their tables."""
+"""The tables of a benchmark, made from its numbers.
+
+python -m benchmarks.report benchmarks/results/bench.json [--text]
+"""
 
 from __future__ import annotations
 
+import argparse
 import statistics
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from benchmarks.results_file import Memory, Results, Speed
+from benchmarks.targets import targets_table
 
 MEGABYTE = 1_000_000
 NOTHING = "-"
+ORDER = ("stock", "aggregator", "xprof-rs", "hosting", "hosting, 2 shards", "hosting, bucket")
+SAME_SIZE = 0.02  # answers may differ by ids that are drawn at random
+
+Rows = list[list[str]]
 
 
-@dataclass(slots=True)
-class Speed:
-    """One tool of one workload on one server. Times in seconds, sizes in bytes; empty lists were not measured."""
+def speed_table(speeds: Sequence[Speed], what: str, cell: Callable[[Speed], str]) -> Rows:
+    """Rows, the first of them the headings: one per tool of a workload, a column per server that has any `cell`.
 
-    workload: str
-    tool: str
-    server: str
-    cold: list[float] = field(default_factory=list)
-    warm: list[float] = field(default_factory=list)
-    size: int = 0
-    rate: float | None = None
-    """Views per second with many viewers at once."""
-    problem: str | None = None
-
-
-@dataclass(slots=True)
-class Memory:
-    """One workload on one server. Sizes in bytes."""
-
-    workload: str
-    server: str
-    idle: int | None = None
-    growth: dict[int, int] = field(default_factory=dict)
-    """By the number of viewers at once: peak over idle."""
-    problem: str | None = None
-
-
-def speed_table(speeds: Sequence[Speed], viewers: int) -> list[list[str]]:
-    """Rows, the first of them the headings; the stock server first, then this service, then how they compare."""
-    crowd = f"{viewers} viewers, views/s"
-    rows = [
-        [
-            "session",
-            "tool",
-            "cold s",
-            "ours",
-            "ours/stock",
-            "warm ms",
-            "ours",
-            "stock/ours",
-            crowd,
-            "ours",
-            "ours/stock",
-        ]
-    ]
-    for stock, ours in _pairs(speeds):
-        cold_stock, cold_ours = _median(stock.cold), _median(ours.cold)
-        warm_stock, warm_ours = _median(stock.warm), _median(ours.warm)
-        row = [stock.workload, stock.tool]
-        row += [_number(cold_stock, 2), _number(cold_ours, 2), _ratio(cold_ours, cold_stock)]
-        row += [_number(warm_stock, 1, 1000), _number(warm_ours, 1, 1000), _ratio(warm_stock, warm_ours)]
-        row += [_number(stock.rate, 1), _number(ours.rate, 1), _ratio(ours.rate, stock.rate)]
-        rows.append(row)
+    A server that failed shows the reason in place of a number; `what` is the measure's name in `Speed.problems`.
+    """
+    servers = _in_order({speed.server for speed in speeds if cell(speed) != NOTHING or what in speed.problems})
+    places = dict.fromkeys((speed.workload, speed.tool) for speed in speeds)
+    by_place = {(speed.workload, speed.tool, speed.server): speed for speed in speeds}
+    rows = [["session", "tool", *servers]]
+    for place in places:
+        row = list(place)
+        for server in servers:
+            speed = by_place.get((*place, server))
+            row.append(NOTHING if speed is None else speed.problems.get(what) or cell(speed))
+        if any(text != NOTHING for text in row[2:]):
+            rows.append(row)
     return rows
 
 
-def memory_table(memories: Sequence[Memory], viewers: int) -> list[list[str]]:
+def memory_table(memories: Sequence[Memory]) -> Rows:
     """Rows, the first of them the headings, in megabytes (10⁶ bytes)."""
-    rows = [["session", "server", "idle MB", "1 viewer, + MB", f"{viewers} viewers, + MB", f"{viewers}/1"]]
-    for memory in memories:
-        one, many = memory.growth.get(1), memory.growth.get(viewers)
-        rows.append(
-            [memory.workload, memory.server]
-            + [_number(value, 0, 1 / MEGABYTE) for value in (memory.idle, one, many)]
-            + [_ratio(many, one)]
-        )
+    rows = [["session", "server", "viewers", "idle MB", "more, all processes", "largest process", ""]]
+    for memory in sorted(memories, key=lambda memory: (memory.workload, _rank(memory.server), memory.viewers)):
+        sizes = [_number(size, 0, 1 / MEGABYTE) for size in (memory.idle, memory.growth, memory.largest)]
+        rows.append([memory.workload, memory.server, str(memory.viewers), *sizes, memory.problem or ""])
     return rows
+
+
+def report(results: Results, markdown: bool) -> str:
+    """All tables, each under its title, with the days and the machine."""
+    speeds = results.speeds
+    tables = [
+        ("To reach", targets_table(results)),
+        ("Cold open, s (median)", speed_table(speeds, "cold", lambda speed: _median(speed.cold, 2))),
+        ("Warm, ms (median)", speed_table(speeds, "warm", lambda speed: _median(speed.warm, 1, 1000))),
+        ("Zoom, ms (median, largest)", speed_table(speeds, "zoom", _zoom)),
+    ]
+    for viewers in sorted({viewers for speed in speeds for viewers in (*speed.rates, *_failed_crowds(speed))}):
+        title = f"{viewers} viewers, views/s" if viewers > 1 else "1 viewer, views/s"
+        tables.append((title, speed_table(speeds, str(viewers), lambda speed, n=viewers: _rate(speed, n))))  # type: ignore[misc]
+    tables.append(("Memory, MB", memory_table(results.memories)))
+    parts = [f"{results.dates}, {results.machine.text}"]
+    for title, rows in tables:
+        if len(rows) > 1:
+            parts += [f"**{title}**" if markdown else title, text(rows, markdown)]
+    parts += different_sizes(speeds)
+    return "\n\n".join(parts)
+
+
+def different_sizes(speeds: Sequence[Speed]) -> list[str]:
+    """A line for each tool of which the servers' answers differ in size by more than chance."""
+    places: dict[tuple[str, str], list[Speed]] = {}
+    for speed in speeds:
+        if speed.size:
+            places.setdefault((speed.workload, speed.tool), []).append(speed)
+    lines = []
+    for (workload, tool), found in places.items():
+        sizes = sorted(speed.size for speed in found)
+        if sizes[-1] - sizes[0] > SAME_SIZE * sizes[-1]:
+            named = ", ".join(f"{speed.server} {speed.size:,}" for speed in found)
+            lines.append(f"{workload}, {tool}: answers differ in size: {named} bytes")
+    return lines
 
 
 def text(rows: Sequence[Sequence[str]], markdown: bool) -> str:
@@ -94,20 +101,45 @@ def text(rows: Sequence[Sequence[str]], markdown: bool) -> str:
     return "\n".join(lines)
 
 
-def _pairs(speeds: Sequence[Speed]) -> list[tuple[Speed, Speed]]:
-    by_place: dict[tuple[str, str], dict[str, Speed]] = {}
-    for speed in speeds:
-        by_place.setdefault((speed.workload, speed.tool), {})[speed.server] = speed
-    return [(servers["stock"], servers["hosting"]) for servers in by_place.values()]
+def _in_order(servers: set[str]) -> list[str]:
+    return sorted(servers, key=_rank)
 
 
-def _median(values: Sequence[float]) -> float | None:
-    return statistics.median(values) if values else None
+def _rank(server: str) -> tuple[int, str]:
+    return (ORDER.index(server) if server in ORDER else len(ORDER), server)
+
+
+def _failed_crowds(speed: Speed) -> list[int]:
+    return [int(what) for what in speed.problems if what.isdigit()]
+
+
+def _zoom(speed: Speed) -> str:
+    return f"{_median(speed.zoom, 1, 1000)}, {max(speed.zoom) * 1000:,.1f}" if speed.zoom else NOTHING
+
+
+def _rate(speed: Speed, viewers: int) -> str:
+    return _number(speed.rates.get(viewers), 1)
+
+
+def _median(values: Sequence[float], digits: int, factor: float = 1) -> str:
+    return _number(statistics.median(values), digits, factor) if values else NOTHING
 
 
 def _number(value: float | None, digits: int, factor: float = 1) -> str:
     return NOTHING if value is None else f"{value * factor:,.{digits}f}"
 
 
-def _ratio(above: float | None, below: float | None) -> str:
-    return NOTHING if above is None or not below else f"{above / below:,.2f}"
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("results", type=Path, help="the numbers that a benchmark has written")
+    parser.add_argument("--text", action="store_true", help="for a terminal instead of Markdown")
+    options = parser.parse_args(arguments)
+    if not options.results.is_file():
+        parser.error(f"there is no file {options.results}")
+    print(report(Results(options.results), markdown=not options.text))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -17,10 +17,10 @@ import httpx
 import pytest
 from moto.server import ThreadedMotoServer
 
+from benchmarks.gcs_emulator import GcsEmulator
 from hosting.demo_check import Answer, check_session
 from hosting.service_process import ServiceProcess
 from tests.faulty_proxy import FaultyProxy
-from tests.gcs_emulator import GcsEmulator
 from tests.same_answer import same_answer
 from tests.session_folder import add_session
 

@@ -21,6 +21,7 @@ from typing import Any
 import obstore
 import pytest
 
+from benchmarks.gcs_emulator import GcsEmulator
 from loaders.errors import (
     AccessDenied,
     CorruptTransfer,
@@ -31,7 +32,6 @@ from loaders.errors import (
 from loaders.file_cache import DownloadReport, FileCache, RetryPace
 from loaders.stores import Skipped, Store, StoredFile, StoreOptions, object_store, open_store
 from tests.faulty_proxy import FaultyProxy
-from tests.gcs_emulator import GcsEmulator
 
 MB = 1 << 20
 BUCKET = "logs"

@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
+from benchmarks.gcs_emulator import GcsEmulator
 from loaders.records import RecordHeader, record_bytes
 from loaders.result_store import ResultStore
 from loaders.stores import StoreOptions
 from tests.faulty_proxy import FaultyProxy
-from tests.gcs_emulator import GcsEmulator
 
 KEY = "ab" + "0" * 62
 RECORD = record_bytes(b"x" * 100_000, RecordHeader("application/json", 100_000, "xprof"))

@@ -29,7 +29,10 @@ class WaitingShard:
     async def self_test(self) -> MapReply:
         return MapReply()
 
-    async def tool_data(self, job: ToolJob, request: str) -> RecordReply:
+    async def ping(self) -> None:
+        return None
+
+    async def tool_data(self, job: ToolJob, request: str, urgent: bool = True, helping: bool = False) -> RecordReply:
         self._note(f"{job.tool} began")
         try:
             await asyncio.sleep(600)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextvars import Context
 from dataclasses import replace
 from typing import Any, Final
 
@@ -111,7 +112,7 @@ class ShardClient:
         Raises:
             _Silent: it is not, or hangs.
         """
-        response = self._handle.options(session_id=owners.encode(), method_name=method).remote(*args)
+        response = self._send(owners, method, *args)
         answer = asyncio.ensure_future(_result(response))
         unanswered = 0
         try:
@@ -123,17 +124,22 @@ class ShardClient:
         finally:
             if not answer.done():
                 # Ray goes on with a call whose caller has gone, unless told.
-                response.cancel()  # type: ignore[no-untyped-call]
+                response.cancel()
                 answer.cancel()
+
+    def _send(self, owners: Owners, method: str, *args: Any) -> Any:
+        """Makes a call outside of the request's context: Ray cancels all calls made in it when the request's client
+        goes, while others may wait for the same one. Who waits is for our own tickets to say."""
+        handle = self._handle.options(session_id=owners.encode(), method_name=method)
+        return Context().run(handle.remote, *args)
 
     async def _alive(self, owners: Owners) -> bool:
         """Whether the owner answers; also when it is away, since the call itself will tell that."""
-        strict = replace(owners, strict=True).encode()
-        response = self._handle.options(session_id=strict, method_name="ping").remote()
+        response = self._send(replace(owners, strict=True), "ping")
         try:
             await asyncio.wait_for(_result(response), _PATIENCE_SECONDS)
         except TimeoutError:
-            response.cancel()  # type: ignore[no-untyped-call]
+            response.cancel()
             return False
         except (RayActorError, BackPressureError, DeploymentUnavailableError):
             return True

@@ -21,7 +21,7 @@ from hosting.demo_check import Answer, check_session
 from hosting.service_process import ServiceProcess
 from tests.faulty_proxy import FaultyProxy
 from tests.gcs_emulator import GcsEmulator
-from tests.same_answer import same_answer
+from benchmarks.same_answer import same_answer
 from tests.session_folder import add_session
 
 API = "data/plugin/profile/"

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from tests.conftest import PROFILES
-from tests.same_answer import same_answer
+from benchmarks.same_answer import same_answer
 
 API = "data/plugin/profile/"
 KINDS = ["cpu", *PROFILES]

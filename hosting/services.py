@@ -15,7 +15,6 @@ from hosting import metrics
 from hosting.assets import AssetLibrary
 from hosting.replies import RecordReply
 from hosting.settings import Settings
-from loaders.engines import tasks
 from loaders.errors import NotFound
 from loaders.jobs import ToolJob, inspection_job
 from loaders.local_store import LocalStore
@@ -82,7 +81,7 @@ class Services:
         Raises:
             ProfileError: what the shard says.
         """
-        key = job.key(tasks.ENGINE)
+        key = job.key(self.settings.engine_key)
         record = await self.results.get(key)
         if record is not None:
             metrics.RESULTS.labels(job.tool, "hit").inc()

@@ -24,9 +24,12 @@ from typing import Final, Literal
 from cachetools import LRUCache
 
 from loaders.engines.accelerated_server import AcceleratedServer, LimitPassed, Reply, ServerDied
-from loaders.engines.tasks import HLO_SUFFIX, XPLANE_SUFFIX, Inspection
+from loaders.engines.tasks import HLO_SUFFIX, XPLANE_SUFFIX
+from loaders.engines.trust import case_of
+from loaders.errors import DiskFull, InvalidProfile, ProfileTooLarge
 from loaders.tools import ALL_HOSTS, INSPECTION
 from loaders.unbroken import in_thread
+from loaders.xspace_scan import scan_xspace
 
 _BYTES_PER_BYTE: Final = 6
 """What reading a file takes, in bytes of memory per byte of the file; measured as 2 to 4, documented as 4 to 6."""
@@ -93,7 +96,7 @@ class AcceleratedEngine:
         scratch: Callable[[], AbstractAsyncContextManager[Path]],
         name: str,
         *,
-        trusts: Callable[[str, Parameters], bool],
+        trusts: Callable[[str, Parameters, str | None], bool],
         bounds: AcceleratedLimits | None = None,
         report: Callable[[Outcome], None] | None = None,
     ) -> None:
@@ -103,7 +106,7 @@ class AcceleratedEngine:
             binary: the program.
             scratch: gives a folder of our own for as long as its block runs, as `FileCache.scratch`.
             name: the engine's name and version, as records have it.
-            trusts: which tools and parameters are to be asked here.
+            trusts: which tools and parameters are to be asked here in a case, as `trust.trusted`.
             report: told of every answer that it did not give, by refusing or by failing.
         """
         self.name = name
@@ -118,6 +121,8 @@ class AcceleratedEngine:
         self._sets: OrderedDict[str, _Set] = OrderedDict()
         # Keys of sets that were refused, or brought the process down; a set of one file stands for that file.
         self._refused: LRUCache[str, bool] = LRUCache(maxsize=10_000)
+        # The names of the planes of files that a scan has found whole.
+        self._planes: LRUCache[str, tuple[str, ...]] = LRUCache(maxsize=10_000)
         # One call at a time: so it is known which files cost the memory, and who is to blame for a crash. What is
         # fast enough to be asked first does not make others wait for long.
         self._lock = asyncio.Lock()
@@ -128,7 +133,8 @@ class AcceleratedEngine:
         return self._server.pid if self._server is not None else None
 
     def takes(self, tool: str, parameters: Parameters, identities: Sequence[str], size: int) -> bool:
-        """Whether to ask here: it is trusted, has refused none of the files, and `size` bytes are not too many."""
+        """Whether it may be worth asking here: it is trusted in some case, has refused none of the files, and `size`
+        bytes are not too many."""
         if not identities or size * _BYTES_PER_BYTE + _BASE_BYTES > self.bounds.memory_bytes:
             return False
         if any(key in self._refused for key in (*identities, _key(identities))):
@@ -136,19 +142,26 @@ class AcceleratedEngine:
         known = self._sets.get(_key(identities))
         if known is not None and (tool, *parameters) in known.refused:
             return False
-        return self._trusts(tool, parameters)
+        return self._trusts(tool, parameters, None)
 
     async def answer(self, tool: str, parameters: Parameters, hosts: Sequence[LinkedHost]) -> Answer | None:
-        """The tool's data of these hosts together; None when it refuses or fails, after which `takes` says no.
+        """The tool's data of these hosts together; None when it is not trusted with them, refuses or fails.
 
-        The hosts' files must be whole XSpaces, and stay while this runs. For the pseudo-tool of an inspection the data
+        It is never asked about a file that is not a whole XSpace: about those only the reference engine's words count.
+        The files must stay while this runs. For the pseudo-tool of an inspection the data
         is JSON, `{"tools": […], "modules": […]}`, in the engine's order.
 
         Raises:
-            OSError: the folder for the links can't be made.
+            NotFound, AccessDenied, ObjectChanged, StoreUnreachable: a file can't be read.
         """
         identities = [item.identity for item in hosts]
         started = time.monotonic()
+        try:
+            case = case_of([await self._planes_of(item) for item in hosts])
+        except (InvalidProfile, ProfileTooLarge):
+            return None
+        if not self._trusts(tool, parameters, case):
+            return None
         async with self._lock:
             if not self.takes(tool, parameters, identities, 0):
                 # Refused while we waited.
@@ -160,6 +173,9 @@ class AcceleratedEngine:
                 _log.warning("the accelerated engine failed", extra={"tool": tool, "reason": str(error)})
                 self._forget(identities, "failed")
                 await self._stop()
+                return None
+            except (OSError, DiskFull) as error:
+                _log.warning("the accelerated engine could not be given files", extra={"reason": str(error)})
                 return None
             except BaseException:
                 await self._stop()
@@ -223,6 +239,12 @@ class AcceleratedEngine:
                     raise
                 _log.info("the accelerated engine was gone; starting it again", extra={"reason": str(error)})
         raise AssertionError
+
+    async def _planes_of(self, item: LinkedHost) -> tuple[str, ...]:
+        planes = self._planes.get(item.identity)
+        if planes is None:
+            planes = self._planes[item.identity] = (await in_thread(partial(scan_xspace, item.path))).planes
+        return planes
 
     async def _linked(self, hosts: Sequence[LinkedHost]) -> _Set:
         """The set's folder. No `plugins/profile` in its path: what is found there, the engine loads unasked."""

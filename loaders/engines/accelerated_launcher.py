@@ -41,7 +41,7 @@ def main(arguments: Sequence[str]) -> int:
         command,
         stdin=subprocess.DEVNULL,
         stdout=sys.stderr,
-        preexec_fn=die,  # noqa: PLW1509 (there are no threads here)
+        preexec_fn=die,
     ) as server:
         try:
             _wait_until_ready(server, port)

@@ -25,6 +25,7 @@ from loaders.unbroken import in_thread
 
 _API: Final = "/data/plugin/profile/"
 _POLL_SECONDS: Final = 0.02
+_END_SECONDS: Final = 2.0
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 _log = logging.getLogger(__name__)
 
@@ -128,27 +129,34 @@ class AcceleratedServer:
                 if time.monotonic() > end and not exchange.done():
                     raise LimitPassed(f"it did not answer within {seconds:g} s")
             return replace(exchange.result(), peak_bytes=peak)
+        except TimeoutError:
+            raise LimitPassed(f"it did not answer within {seconds:g} s") from None
         except (OSError, http.client.HTTPException, EOFError, zlib.error) as error:
             raise ServerDied(f"no whole answer came: {error or type(error).__name__}") from None
         finally:
             if not exchange.done():
                 # Ends the thread's wait for an answer, too.
-                self._kill()
+                self._end()
                 with suppress(OSError, http.client.HTTPException):
                     await exchange
 
     async def stop(self) -> None:
-        """Kills the process and waits for its end."""
-        self._kill()
-        await self._process.wait()
+        """Ends the process and waits for it."""
+        self._end()
+        try:
+            await asyncio.wait_for(self._process.wait(), _END_SECONDS)
+        except TimeoutError:
+            with suppress(ProcessLookupError):
+                self._process.kill()
+            await self._process.wait()
         self._control.close()
         os.close(self._statm)
         await asyncio.wait([self._told])
 
-    def _kill(self) -> None:
-        with suppress(ProcessLookupError):
-            # The launcher; the server dies with it.
-            self._process.kill()
+    def _end(self) -> None:
+        """Lets the launcher kill the server: were it killed itself, nobody might be there to reap the server."""
+        with suppress(OSError):
+            self._control.shutdown(socket.SHUT_RDWR)
 
 
 async def _tell(process: Process) -> None:
@@ -182,4 +190,3 @@ def _connected(control: socket.socket, seconds: float) -> socket.socket:
     found.set_inheritable(False)
     found.settimeout(seconds)
     return found
-

@@ -1,13 +1,14 @@
 """Which tools the accelerated engine is trusted with: those whose answers were found equal to the reference engine's.
 
 The table beside this module is written by `python -m benchmarks.parity --write`, which compares the two engines on real
-profiles. It speaks of two exact versions: with any other, nothing is trusted.
+profiles, case by case: a tool that is right about one GPU host may be wrong about several, or about a TPU. It speaks of
+two exact versions: with any other, nothing is trusted.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution, version
@@ -22,11 +23,13 @@ _DISTRIBUTION: Final = "xprof-rs"
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the comparison of one tool has shown."""
+    """What the comparison of one tool in one case has shown."""
 
     trusted: bool
     compared: int
     """Answers that were compared."""
+    telling: int
+    """Those among them that say something: two empty tables are equal, but prove nothing."""
     refused: int
     """Answers that the accelerated engine did not give, which does not count against it."""
     parameters: Mapping[str, Sequence[str]]
@@ -44,33 +47,48 @@ class TrustTable:
     xprof_rs: str
     profiles: Sequence[str]
     """The sessions that were compared, in words."""
-    tools: Mapping[str, Verdict]
+    tools: Mapping[str, Mapping[str, Verdict]]
+    """By tool and case."""
 
     @classmethod
     def read(cls, path: Path = TABLE) -> TrustTable:
         """The table that is part of this package."""
         fields = json.loads(path.read_bytes())
-        tools = {name: Verdict(**verdict) for name, verdict in fields.pop("tools").items()}
+        tools = {
+            tool: {case: Verdict(**verdict) for case, verdict in cases.items()}
+            for tool, cases in fields.pop("tools").items()
+        }
         return cls(**fields, tools=tools)
 
-    def trusts(self, tool: str, parameters: Sequence[tuple[str, str]]) -> bool:
-        """Whether answers to this request were compared and found equal."""
-        verdict = self.tools.get(tool)
-        if verdict is None or not verdict.trusted:
-            return False
-        return all(value in verdict.parameters.get(name, ()) for name, value in parameters)
+    def trusts(self, tool: str, parameters: Sequence[tuple[str, str]], case: str | None = None) -> bool:
+        """Whether answers to this request were compared and found equal; in any case at all when none is given."""
+        cases = self.tools.get(tool, {})
+        verdicts = cases.values() if case is None else [cases[case]] if case in cases else []
+        return any(
+            verdict.trusted and all(value in verdict.parameters.get(name, ()) for name, value in parameters)
+            for verdict in verdicts
+        )
 
 
-def trusted(tool: str, parameters: Sequence[tuple[str, str]] = ()) -> bool:
+def trusted(tool: str, parameters: Sequence[tuple[str, str]] = (), case: str | None = None) -> bool:
     """Whether the accelerated engine's answer may stand for the reference engine's, with the versions installed here.
 
     Args:
         tool: a tool's name, or that of `loaders.tools.INSPECTION` for a session's tools and modules.
         parameters: canonical ones, as a job has them.
+        case: as `case_of` names it; None asks whether there is any case for which it may.
     """
     table = _table()
     current = (tasks.ENGINE.split()[-1], accelerated_version())
-    return current == (table.xprof, table.xprof_rs) and table.trusts(tool, parameters)
+    return current == (table.xprof, table.xprof_rs) and table.trusts(tool, parameters, case)
+
+
+def case_of(planes: Iterable[Iterable[str]]) -> str:
+    """The case that hosts make, from the names of each one's planes: what devices there are, and whether one host or
+    several, as in "GPU, one host". A host's own plane is no device."""
+    hosts = list(planes)
+    devices = {name.split(":")[1] for names in hosts for name in names if name.startswith("/device:")}
+    return f"{'+'.join(sorted(devices)) or 'CPU'}, {'one host' if len(hosts) == 1 else 'several hosts'}"
 
 
 @cache

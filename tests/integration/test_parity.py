@@ -11,8 +11,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.conftest import PROFILES
 from benchmarks.same_answer import same_answer
+from tests.conftest import PROFILES
 
 API = "data/plugin/profile/"
 KINDS = ["cpu", *PROFILES]

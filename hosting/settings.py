@@ -148,12 +148,8 @@ class Settings(BaseSettings):
     @property
     def accelerated_limits(self) -> AcceleratedLimits:
         """What the accelerated engine's process may use: no more than one of the others."""
-        most = AcceleratedLimits()
-        return replace(
-            most,
-            deadline=min(most.deadline, self.engine_deadline),
-            memory_bytes=min(most.memory_bytes, int(self.engine_memory_gib * _GIB)),
-        )
+        bounds = AcceleratedLimits(memory_bytes=int(self.engine_memory_gib * _GIB))
+        return replace(bounds, deadline=min(bounds.deadline, self.engine_deadline))
 
     @property
     def cache_bytes(self) -> int:

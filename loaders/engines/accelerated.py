@@ -32,7 +32,7 @@ from loaders.unbroken import in_thread
 from loaders.xspace_scan import scan_xspace
 
 _BYTES_PER_BYTE: Final = 6
-"""What reading a file takes, in bytes of memory per byte of the file; measured as 2 to 4, documented as 4 to 6."""
+"""What reading a file takes, in bytes of memory per byte of the file; measured as 3 to 4, documented as 4 to 6."""
 _BASE_BYTES: Final = 64 << 20
 _log = logging.getLogger(__name__)
 
@@ -46,8 +46,10 @@ class AcceleratedLimits:
 
     deadline: float = 60.0
     """Seconds for one answer."""
-    memory_bytes: int = 3 << 30
-    """Resident bytes while it works; sets of files that would need more are not brought here."""
+    memory_bytes: int = 16 << 30
+    """Resident bytes while it works; a file that would need more is not brought here."""
+    several_bytes: int = 2 << 30
+    """The same for several files together, which the reference engine can take one by one."""
     idle_bytes: int = 1 << 30
     """Resident bytes that it may keep afterwards."""
     sets: int = 64
@@ -98,7 +100,7 @@ class AcceleratedEngine:
         *,
         trusts: Callable[[str, Parameters, str | None], bool],
         bounds: AcceleratedLimits | None = None,
-        report: Callable[[Outcome], None] | None = None,
+        report: Callable[[Outcome], None] = lambda outcome: None,
     ) -> None:
         """Starts nothing yet.
 
@@ -135,7 +137,10 @@ class AcceleratedEngine:
     def takes(self, tool: str, parameters: Parameters, identities: Sequence[str], size: int) -> bool:
         """Whether it may be worth asking here: it is trusted in some case, has refused none of the files, and `size`
         bytes are not too many."""
-        if not identities or size * _BYTES_PER_BYTE + _BASE_BYTES > self.bounds.memory_bytes:
+        budget = self.bounds.memory_bytes
+        if len(identities) > 1:
+            budget = min(budget, self.bounds.several_bytes)
+        if not identities or size * _BYTES_PER_BYTE + _BASE_BYTES > budget:
             return False
         if any(key in self._refused for key in (*identities, _key(identities))):
             return False
@@ -148,8 +153,8 @@ class AcceleratedEngine:
         """The tool's data of these hosts together; None when it is not trusted with them, refuses or fails.
 
         It is never asked about a file that is not a whole XSpace: about those only the reference engine's words count.
-        The files must stay while this runs. For the pseudo-tool of an inspection the data
-        is JSON, `{"tools": […], "modules": […]}`, in the engine's order.
+        The files must stay while this runs. For the pseudo-tool of an inspection the data is JSON, `{"tools": […],
+        "modules": […]}`, in the engine's order.
 
         Raises:
             NotFound, AccessDenied, ObjectChanged, StoreUnreachable: a file can't be read.
@@ -183,7 +188,7 @@ class AcceleratedEngine:
             if answer is None:
                 if files.tools:
                     files.refused.add((tool, *parameters))
-                    self._tell("refused")
+                    self._report("refused")
                 else:
                     self._forget(identities, "refused")
             if self._server is not None and self._server.resident_bytes() > self.bounds.idle_bytes:
@@ -228,17 +233,15 @@ class AcceleratedEngine:
     async def _get(self, files: _Set, path: str, query: dict[str, str]) -> Reply:
         """Asks the process, and a fresh one when it turns out to be dead: it need not have died of this."""
         given = {"session_path": str(files.folder), "run": files.folder.name, **query}
-        for attempt in (1, 2):
+        limits = self.bounds.deadline, self.bounds.memory_bytes
+        if self._server is not None:
             try:
-                if self._server is None:
-                    self._server = await AcceleratedServer.start(self._binary, files.folder.parent)
-                return await self._server.get(path, given, self.bounds.deadline, self.bounds.memory_bytes)
+                return await self._server.get(path, given, *limits)
             except ServerDied as error:
                 await self._stop()
-                if attempt == 2:
-                    raise
                 _log.info("the accelerated engine was gone; starting it again", extra={"reason": str(error)})
-        raise AssertionError
+        self._server = await AcceleratedServer.start(self._binary, files.folder.parent)
+        return await self._server.get(path, given, *limits)
 
     async def _planes_of(self, item: LinkedHost) -> tuple[str, ...]:
         planes = self._planes.get(item.identity)
@@ -264,11 +267,8 @@ class AcceleratedEngine:
 
     def _forget(self, identities: Sequence[str], outcome: Outcome) -> None:
         self._refused[_key(identities)] = True
-        self._tell(outcome)
-
-    def _tell(self, outcome: Outcome) -> None:
-        if self._report is not None:
-            self._report(outcome)
+        _log.info("the accelerated engine %s; these files are the reference engine's", outcome)
+        self._report(outcome)
 
     async def _stop(self) -> None:
         server, self._server = self._server, None

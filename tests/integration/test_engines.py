@@ -195,6 +195,10 @@ async def test_memory_is_bounded_while_it_works_and_afterwards(cpu: dict[str, Pa
     async with bench(tmp_path, everything, AcceleratedLimits(memory_bytes=2 * size)) as both:
         assert (await both.open("framework_op_stats", cpu)).header.engine == tasks.ENGINE
         assert (both.outcomes, both.engine.pid) == ([], None)
+    async with bench(tmp_path, everything, AcceleratedLimits(several_bytes=2 * size)) as both:
+        hosts = {**cpu, "other": next(iter(cpu.values()))}
+        assert (await both.open("framework_op_stats", hosts)).header.engine == tasks.ENGINE
+        assert (await both.open("framework_op_stats", cpu)).header.engine == "xprof-rs x"
     async with bench(tmp_path, everything, AcceleratedLimits(idle_bytes=1)) as both:
         assert (await both.open("framework_op_stats", cpu)).header.engine == "xprof-rs x"
         assert both.engine.pid is None

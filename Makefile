@@ -94,8 +94,8 @@ PIP_COMPILE = env -u PIP_FIND_LINKS PIP_CONFIG_FILE=/dev/null CUSTOM_COMPILE_COM
   $(BIN)/pip-compile --quiet --no-config --strip-extras --allow-unsafe --annotation-style line \
   --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options
 lock: dev
-	$(PIP_COMPILE) --extra demo --output-file requirements.txt pyproject.toml $(ARGS)
-	$(PIP_COMPILE) --extra demo --extra dev --constraint requirements.txt --output-file requirements-dev.txt pyproject.toml $(ARGS)
+	$(PIP_COMPILE) --extra demo --extra accelerated --output-file requirements.txt pyproject.toml $(ARGS)
+	$(PIP_COMPILE) --extra demo --extra accelerated --extra dev --constraint requirements.txt --output-file requirements-dev.txt pyproject.toml $(ARGS)
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build *.egg-info

@@ -35,6 +35,13 @@ PARSE_BYTES: Final = Counter(
 PARSE_FAILURES: Final = Counter(
     "xprof_hosting_parse_failures", "Results that could not be made, by reason.", ("tool", "code"), registry=REGISTRY
 )
+ENGINE_RESULTS: Final = Counter(
+    "xprof_hosting_engine_results",
+    "Results asked of an engine, by outcome: answered, or for the accelerated one refused (it says no) or failed (it "
+    "crashed, or went over a limit), after which the reference engine is asked.",
+    ("engine", "outcome"),
+    registry=REGISTRY,
+)
 MAPS: Final = Counter(
     "xprof_hosting_maps", "Maps of one host, by family and where they ran.", ("family", "where"), registry=REGISTRY
 )

@@ -26,6 +26,7 @@ from hosting.haproxy import haproxy_environment
 from hosting.logs import configure_logs
 from hosting.settings import Settings
 from hosting.shared_socket import DRAIN_SECONDS, SocketLender
+from loaders.engines.trust import accelerated_binary
 from loaders.errors import BadParameter
 from loaders.log_roots import parse_log_roots
 
@@ -57,6 +58,8 @@ def serve_forever(settings: Settings) -> int:
             sys.stdout.write(f"XProf hosting is ready at {address}\n")
             sys.stdout.flush()
             _log.info("ready", extra={"address": address, "logdir": list(settings.logdir)})
+            if settings.engine == "auto" and accelerated_binary() is None:
+                _log.info("the accelerated engine is not installed; xprof answers everything")
         stopping.wait()
         # A second signal means now.
         for number in _SIGNALS:
@@ -199,6 +202,11 @@ def _check(settings: Settings) -> None:
     if not settings.logdir:
         raise BadParameter("No log root is given. Name at least one: xprof-hosting serve --logdir gs://bucket/prefix")
     parse_log_roots(settings.logdir)
+    if settings.engine == "xprof-rs" and accelerated_binary() is None:
+        raise BadParameter(
+            "--engine xprof-rs needs the accelerated engine, which is not installed: "
+            "pip install 'xprof-hosting[accelerated]'"
+        )
     if not _is_loopback(settings.host) and not settings.insecure_no_auth:
         raise BadParameter(
             f"--host {settings.host} would let everyone who reaches it see every profile, as no authentication is "

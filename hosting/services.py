@@ -19,7 +19,6 @@ from hosting.prewarm import Prewarmer
 from hosting.replies import RecordReply
 from hosting.settings import Settings
 from hosting.waiting_client import while_client_waits
-from loaders.engines import tasks
 from loaders.errors import NotFound
 from loaders.jobs import ToolJob, inspection_job
 from loaders.local_store import LocalStore
@@ -116,7 +115,7 @@ class Services:
             ProfileError: what the shard says.
             ClientGone: the request's client has gone meanwhile.
         """
-        key = job.key(tasks.ENGINE)
+        key = job.key(self.settings.engine_key)
         record = await self.results.get(key)
         if record is not None:
             metrics.RESULTS.labels(job.tool, "hit").inc()

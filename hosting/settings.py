@@ -10,6 +10,7 @@ import json
 import os
 import tomllib
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -23,7 +24,9 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
+from loaders.engines.accelerated import AcceleratedLimits
 from loaders.engines.pool import EngineLimits
+from loaders.engines.trust import engine_key
 from loaders.errors import BadParameter
 from loaders.stores import StoreOptions, canonical_uri
 
@@ -93,6 +96,11 @@ class Settings(BaseSettings):
         le=1024,
         description="Shard replicas.",
     )
+    engine: Literal["auto", "xprof", "xprof-rs"] = Field(
+        default="auto",
+        description="What answers: xprof, the reference; xprof-rs, several times faster, wherever it gives an answer; "
+        "or auto, which asks xprof-rs only for what it was found to answer as xprof does.",
+    )
     engine_processes: int = Field(default=2, ge=1, le=64, description="Engine processes per shard.")
     engine_deadline: float = Field(default=600.0, gt=0, description="Seconds that one engine call may take.")
     engine_memory_gib: float = Field(
@@ -151,6 +159,17 @@ class Settings(BaseSettings):
     def shard_budget_bytes(self) -> int:
         """Bytes of a session's files that one shard opens whole."""
         return int(self.shard_budget_mib * (1 << 20))
+
+    @property
+    def engine_key(self) -> str:
+        """The engine's part of every result's key."""
+        return engine_key(self.engine)
+
+    @property
+    def accelerated_limits(self) -> AcceleratedLimits:
+        """What the accelerated engine's process may use: no more than one of the others."""
+        bounds = AcceleratedLimits(memory_bytes=int(self.engine_memory_gib * _GIB))
+        return replace(bounds, deadline=min(bounds.deadline, self.engine_deadline))
 
     @property
     def cache_bytes(self) -> int:

@@ -21,7 +21,9 @@ from hosting.settings import Settings, store_options
 from hosting.shard_client import ShardClient
 from loaders.derived_files import map_key
 from loaders.engines import tasks
+from loaders.engines.accelerated import AcceleratedEngine
 from loaders.engines.pool import EnginePool, session_folder
+from loaders.engines.trust import accelerated_binary, accelerated_version, trusted
 from loaders.errors import NotFound, ObjectChanged, Overloaded, ProfileError
 from loaders.file_cache import DownloadReport, FileCache
 from loaders.jobs import ToolJob
@@ -53,7 +55,9 @@ class Shard:
         self._cache = FileCache(settings.state_dir / "cache", settings.cache_bytes, on_download=_count_download)
         engine_logs = partial(configure_logs, "engine", settings.log_level, settings.state_dir / "logs")
         self._pool = EnginePool(settings.engine_limits, engine_logs)
-        self._parser = Parser(self._cache, self._pool, lambda root: self._stores[root])
+        accelerated = accelerated_engine(settings, self._cache)
+        self._parser = Parser(self._cache, self._pool, lambda root: self._stores[root], accelerated)
+        self._engine_key = settings.engine_key
         self._results = ResultStore(settings.results_uri, options, max_bytes=settings.results_bytes)
         self._flight: SingleFlight[tuple[str, memoryview]] = SingleFlight()
         self._hot = HotSessions(settings.engine_processes)
@@ -88,7 +92,7 @@ class Shard:
         """
         request_id.set(request)
         current_ticket.set(Ticket(urgent=urgent, wanted=True))
-        key = job.key(tasks.ENGINE)
+        key = job.key(self._engine_key)
         if helping and key in self._flight:
             # There is no other shard just now: the owner's own call for help has come back to it.
             return RecordReply(key, problem=Overloaded("There is no other shard to help."))
@@ -159,7 +163,7 @@ class Shard:
             if fresh == job:
                 raise
             _log.info("files changed; making the result from what is there now", extra={"reason": str(error)})
-            key = fresh.key(tasks.ENGINE)
+            key = fresh.key(self._engine_key)
             # Until the catalog has seen the change, every request comes this way.
             found = await self._results.get(key)
             return key, found.data if found is not None else await self._make(fresh, key)
@@ -198,11 +202,13 @@ class Shard:
         metrics.PARSE_SECONDS.labels(job.tool).observe(seconds)
         metrics.PARSE_BYTES.labels(job.tool).inc(size)
         record = await self._results.put(key, data)
+        metrics.ENGINE_RESULTS.labels(record.header.engine.split()[0], "answered").inc()
         _log.info(
             "made a result",
             extra={
                 "work": job.what,
                 "seconds": round(seconds, 3),
+                "engine": record.header.engine,
                 "engine_seconds": record.header.seconds,
                 "engine_peak_bytes": record.header.peak_bytes,
                 "source_bytes": size,
@@ -278,6 +284,21 @@ class Shard:
                 await asyncio.to_thread((folder / Path(name).name).write_bytes, data.data)
             await self._cache.publish_entry(map_key(family, item), folder)
         return True
+
+
+def accelerated_engine(settings: Settings, cache: FileCache) -> AcceleratedEngine | None:
+    """The engine to ask first; None where the settings want none, or it is not installed."""
+    binary = accelerated_binary()
+    if settings.engine == "xprof" or binary is None:
+        return None
+    return AcceleratedEngine(
+        binary,
+        cache.scratch,
+        f"xprof-rs {accelerated_version()}",
+        trusts=trusted if settings.engine == "auto" else lambda tool, parameters, case: True,
+        bounds=settings.accelerated_limits,
+        report=lambda outcome: metrics.ENGINE_RESULTS.labels("xprof-rs", outcome).inc(),
+    )
 
 
 def _count_download(report: DownloadReport) -> None:

@@ -173,7 +173,7 @@ async def _record(request: Request, *, conditional: bool = True) -> tuple[str, R
     held = request.headers.get("if-none-match")
     if held and conditional:
         encoding = negotiate(request.headers.get("accept-encoding"), ("gzip", "zstd"))
-        tag = etag_for(job.key(tasks.ENGINE)[:32], encoding)
+        tag = etag_for(job.key(services.settings.engine_key)[:32], encoding)
         if held.strip() != "*" and matches(held, tag):
             metrics.RESULTS.labels(tool.name, "not_modified").inc()
             return tag, None

@@ -10,7 +10,6 @@ from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel
 
 from hosting.services import Services, services_of
-from loaders.engines import tasks
 from loaders.errors import NotFound
 from loaders.sessions import RootState, Session
 
@@ -159,7 +158,7 @@ def _plan(services: Services, session: Session) -> PlanView:
         bytes=plan.bytes,
         budget_bytes=plan.budget_bytes,
         shard=plan.shard,
-        engine=tasks.ENGINE,
+        engine=services.settings.engine_key,
         engine_processes=limits.processes,
         engine_memory_bytes=limits.memory_bytes,
         hosts=[HostPlanView(**asdict(item)) for item in plan.hosts],

@@ -19,6 +19,7 @@ from cachetools import LRUCache
 
 from loaders.derived_files import DerivedFiles, map_key, map_output
 from loaders.engines import tasks
+from loaders.engines.accelerated import AcceleratedEngine, LinkedHost
 from loaders.engines.pool import EnginePool, session_folder
 from loaders.errors import BadParameter, DiskFull, InvalidProfile, NotFound, ObjectChanged, ProfileTooLarge
 from loaders.file_cache import FileCache
@@ -42,12 +43,19 @@ Provide = Callable[[ToolJob, HostFile, Family], Awaitable[None]]
 class Parser:
     """Makes tool data. Owned by one shard; safe for many calls at once on one event loop."""
 
-    def __init__(self, cache: FileCache, pool: EnginePool, store_of: Callable[[str], Store]) -> None:
-        """`store_of` gives the store of a log root's name."""
+    def __init__(
+        self,
+        cache: FileCache,
+        pool: EnginePool,
+        store_of: Callable[[str], Store],
+        accelerated: AcceleratedEngine | None = None,
+    ) -> None:
+        """`store_of` gives the store of a log root's name; the accelerated engine, if any, is asked before the pool."""
         self.cache = cache
         self.derived = DerivedFiles(cache)
         self._pool = pool
         self._store_of = store_of
+        self._accelerated = accelerated
         self._maps: SingleFlight[None] = SingleFlight()
         # Identities of files that a scan has found whole.
         self._sound: LRUCache[str, bool] = LRUCache(maxsize=10_000)
@@ -90,6 +98,10 @@ class Parser:
             ProfileError: what went wrong, in words for the user.
         """
         provide = provide or self.map_host
+        if self._accelerated is not None:
+            record = await self._from_accelerated(job, self._accelerated)
+            if record is not None:
+                return record
         if job.tool == INSPECTION.name:
             return await self._inspection_record(job, provide)
         if job.family is Family.HLO:
@@ -97,6 +109,29 @@ class Parser:
         if job.family is Family.FILES or len(job.hosts) == 1:
             return await self._from_files(job)
         return await self._from_maps(job, provide)
+
+    async def _from_accelerated(self, job: ToolJob, engine: AcceleratedEngine) -> bytes | None:
+        """The accelerated engine's answer; None where the reference engine is to give it."""
+        identities = [item.file.identity for item in job.hosts]
+        if not engine.takes(job.tool, job.parameters, identities, sum(item.file.size for item in job.hosts)):
+            return None
+        async with AsyncExitStack() as stack:
+            try:
+                paths = await self._open_files(stack, job, job.hosts)
+            except (ProfileTooLarge, DiskFull):
+                # Such a host may be left out, or mapped by itself.
+                return None
+            pairs = zip(job.hosts, paths, strict=True)
+            linked = [LinkedHost(item.host, item.file.identity, path) for item, path in pairs]
+            answer = await engine.answer(job.tool, job.parameters, linked)
+            if answer is None:
+                return None
+            await asyncio.to_thread(_check_unchanged, job.hosts)
+        size = len(answer.data)
+        header = RecordHeader(
+            answer.content_type, size, engine.name, seconds=answer.seconds, peak_bytes=answer.peak_bytes
+        )
+        return await asyncio.to_thread(record_bytes, answer.data, header, gzip_body=answer.gzip_data)
 
     async def _map(self, job: ToolJob, item: HostFile, family: Family) -> None:
         async with AsyncExitStack() as stack:
@@ -280,21 +315,28 @@ class Parser:
         return good, left_out
 
     async def _link_files(self, stack: AsyncExitStack, job: ToolJob, hosts: Sequence[HostFile], folder: Path) -> None:
-        """Links the hosts' XPlane files into the folder, fetching what is not here, several at once."""
+        """Links the hosts' XPlane files into the folder, fetching what is not here."""
+        for item, path in zip(hosts, await self._open_files(stack, job, hosts), strict=True):
+            (folder / f"{item.host}{tasks.XPLANE_SUFFIX}").symlink_to(path)
+
+    async def _open_files(self, stack: AsyncExitStack, job: ToolJob, hosts: Sequence[HostFile]) -> list[Path]:
+        """The hosts' XPlane files on this machine, several fetched at once; they stay until the stack is closed."""
         for item in hosts:
             _check_size(item)
         store = self._store_of(job.root)
         leases = [self.cache.open(item.file, store) for item in hosts]
         results = await asyncio.gather(*(lease.__aenter__() for lease in leases), return_exceptions=True)
+        paths: list[Path] = []
         failed: BaseException | None = None
-        for item, lease, result in zip(hosts, leases, results, strict=True):
+        for lease, result in zip(leases, results, strict=True):
             if isinstance(result, BaseException):
                 failed = failed or result
                 continue
             stack.push_async_exit(lease)
-            (folder / f"{item.host}{tasks.XPLANE_SUFFIX}").symlink_to(result)
+            paths.append(result)
         if failed is not None:
             raise failed
+        return paths
 
 
 def _check_size(item: HostFile) -> None:

@@ -95,10 +95,10 @@ class Record:
         return bytes(self._parts[encoding][0])
 
 
-def record_bytes(data: bytes, header: RecordHeader) -> bytes:
-    """A record of `data`, compressed once in each encoding."""
+def record_bytes(data: bytes, header: RecordHeader, *, gzip_body: bytes | None = None) -> bytes:
+    """A record of `data`, compressed once in each encoding, unless `gzip_body` is that already."""
     bodies = (
-        ("gzip", igzip.compress(data, compresslevel=_GZIP_LEVEL, mtime=0)),
+        ("gzip", gzip_body or igzip.compress(data, compresslevel=_GZIP_LEVEL, mtime=0)),
         ("zstd", zstandard.ZstdCompressor(level=_ZSTD_LEVEL).compress(data)),
     )
     fields = {

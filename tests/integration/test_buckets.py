@@ -18,10 +18,10 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from benchmarks.gcs_emulator import GcsEmulator
+from benchmarks.same_answer import same_answer
 from hosting.demo_check import Answer, check_session
 from hosting.service_process import ServiceProcess
 from tests.faulty_proxy import FaultyProxy
-from tests.same_answer import same_answer
 from tests.session_folder import add_session
 
 API = "data/plugin/profile/"

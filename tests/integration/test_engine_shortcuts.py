@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from google.protobuf.json_format import MessageToDict
 
+from benchmarks.same_answer import same_answer
 from loaders.engines import tasks
 from loaders.engines.pool import EngineLimits, EnginePool, session_folder
 from loaders.records import Record
 from tests.made_xspaces import add_events, events_space, inspected_spaces
-from tests.same_answer import same_answer
 
 Found = tuple[list[str], dict[str, bytes]]
 

@@ -11,8 +11,8 @@ from typing import Any
 import httpx
 import pytest
 
+from benchmarks.same_answer import same_answer
 from tests.conftest import PROFILES
-from tests.same_answer import same_answer
 
 API = "data/plugin/profile/"
 KINDS = ["cpu", *PROFILES]

@@ -21,8 +21,9 @@ _BY_CHANCE = frozenset({"bind_id"})
 _ORDERED = frozenset({"c", "cols"})
 
 
-def same_answer(tool: str, ours: bytes, theirs: bytes) -> str | None:
-    """None when the answers say the same, else where they first differ."""
+def same_answer(tool: str, ours: bytes, theirs: bytes, *, in_order: bool = False) -> str | None:
+    """None when the answers say the same, else where they first differ. With `in_order`, rows of the same rank must
+    come in the same order, too."""
     if ours == theirs:
         return None
     if ours.lstrip().startswith(b"<"):
@@ -33,7 +34,16 @@ def same_answer(tool: str, ours: bytes, theirs: bytes) -> str | None:
         return f"{len(ours)} bytes that are no JSON differ from {len(theirs)}"
     if tool == "memory_profile":
         left, right = _without_samples(left), _without_samples(right)
-    return _difference(_even(left), _even(right), "")
+    difference = _difference(_even(left), _even(right), "")
+    if difference is None and in_order:
+        difference = _difference(_less_chance(left), _less_chance(right), "in order")
+    return difference
+
+
+def _less_chance(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _less_chance(item) for key, item in value.items() if key not in _BY_CHANCE}
+    return [_less_chance(item) for item in value] if isinstance(value, list) else value
 
 
 def _even(value: Any, name: str = "") -> Any:

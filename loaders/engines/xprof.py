@@ -31,6 +31,7 @@ from loaders.engines.tasks import (
     ToolTask,
 )
 from loaders.engines.tiny_xspace import tiny_xspace
+from loaders.engines.trace_answers import bounded_answer, is_bounded
 from loaders.engines.worker import MapWorker
 from loaders.errors import BadParameter, DiskFull, EngineFailed, InvalidProfile, NotFound
 from loaders.records import RecordHeader, record_bytes
@@ -66,12 +67,11 @@ def tool_data(task: ToolTask) -> RecordHeader:
     """
     started = time.monotonic()
     _scan(task)
-    if len(task.hosts) > 1:
-        outputs = {_path(task, host): output for host, output in task.map_outputs.items()}
-        with _bridge().offering(outputs):
-            data, content_type = _convert(task)
+    hidden = 0
+    if is_bounded(task):
+        data, content_type, hidden = bounded_answer(task, _answer)
     else:
-        data, content_type = _convert(task)
+        data, content_type = _answer(task)
     if TOOLS[task.tool].family is Family.OP_STATS:
         _note_op_stats_facts(task.folder / COMBINED_OP_STATS)
     data = mention_left_out(task.tool, data, dict(task.left_out))
@@ -82,6 +82,7 @@ def tool_data(task: ToolTask) -> RecordHeader:
         left_out=dict(task.left_out),
         seconds=time.monotonic() - started,
         peak_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        hidden_events=hidden,
     )
     if task.record is not None:
         task.record.write_bytes(record_bytes(data, header))
@@ -137,6 +138,14 @@ def _paths(task: ToolTask) -> list[Path]:
 def _scan(task: ToolTask) -> None:
     for host in task.scan:
         scan_xspace(_path(task, host))
+
+
+def _answer(task: ToolTask) -> tuple[bytes, str]:
+    if len(task.hosts) < 2:
+        return _convert(task)
+    outputs = {_path(task, host): output for host, output in task.map_outputs.items()}
+    with _bridge().offering(outputs):
+        return _convert(task)
 
 
 def _convert(task: ToolTask) -> tuple[bytes, str]:

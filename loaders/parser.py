@@ -129,9 +129,16 @@ class Parser:
                 hosts = []
             elif job.tolerant:
                 hosts, left_out = await self._sound_hosts(job)
-            await self._link_files(stack, job, hosts, folder)
             saved = await self.derived.link_own(stack, job.family, job.tool, hosts, folder)
-            task = self._task(job.tool, job.parameters, job, hosts, folder, saved=saved, left_out=left_out)
+            # A converted trace answers by itself, be the file here or not.
+            converted = saved and job.family is Family.TRACE
+            if converted:
+                (folder / f"{hosts[0].host}{tasks.XPLANE_SUFFIX}").touch()
+            else:
+                await self._link_files(stack, job, hosts, folder)
+            task = self._task(
+                job.tool, job.parameters, job, hosts, folder, saved=saved, left_out=left_out, scanned=converted
+            )
             data = await self._run(task, scratch, job)
             await asyncio.to_thread(_check_unchanged, hosts)
             for item in hosts:

@@ -32,6 +32,7 @@ from loaders.engines.tasks import (
 )
 from loaders.engines.tiny_xspace import tiny_xspace
 from loaders.engines.trace_answers import bounded_answer, is_bounded
+from loaders.engines.trace_blocks import cut_windows
 from loaders.engines.worker import MapWorker
 from loaders.errors import BadParameter, DiskFull, EngineFailed, InvalidProfile, NotFound
 from loaders.records import RecordHeader, record_bytes
@@ -69,6 +70,7 @@ def tool_data(task: ToolTask) -> RecordHeader:
     _scan(task)
     hidden = 0
     if is_bounded(task):
+        cut_windows(task)
         data, content_type, hidden = bounded_answer(task, _answer)
     else:
         data, content_type = _answer(task)

@@ -6,14 +6,19 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import random
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 
+from loaders import trace_blocks
+from loaders.derived_files import blocks_key
 from loaders.engines import tasks, trace_answers
 from loaders.engines.pool import EngineLimits, EnginePool, session_folder
+from loaders.errors import ProfileError
 from loaders.file_cache import FileCache
 from loaders.jobs import ToolJob
 from loaders.parser import Parser
@@ -56,11 +61,19 @@ class Engine:
     async def ask(
         self, hosts: Sequence[str], max_bytes: int = 64 << 20, merged_tables: int = 8 << 20, **query: str
     ) -> tuple[RecordHeader, dict[str, Any]]:
-        record = self.folder.parent / "record"
-        outputs = {host: self.folder / f"{host}.SSTABLE" for host in hosts} if len(hosts) > 1 else {}
+        with TemporaryDirectory(dir=self.folder.parent) as scratch:
+            return await self._ask(Path(scratch), hosts, max_bytes, merged_tables, query)
+
+    async def _ask(
+        self, scratch: Path, hosts: Sequence[str], max_bytes: int, merged_tables: int, query: dict[str, str]
+    ) -> tuple[RecordHeader, dict[str, Any]]:
+        folder, record = session_folder(scratch, "s"), scratch / "record"
+        for file in self.folder.iterdir():
+            os.link(file, folder / file.name)
+        outputs = {host: folder / f"{host}.SSTABLE" for host in hosts} if len(hosts) > 1 else {}
         parameters = canonical_parameters(TRACE, {"resolution": "3640", **query})
         task = tasks.ToolTask(
-            TRACE.name, parameters, self.folder, tuple(hosts), "s", record, saved=True, map_outputs=outputs
+            TRACE.name, parameters, folder, tuple(hosts), "s", record, saved=True, map_outputs=outputs
         )
         await self.pool.run(bounded_to, max_bytes, merged_tables, task, what="trace")
         found = Record(record.read_bytes())
@@ -148,6 +161,30 @@ async def test_a_trace_of_several_hosts_over_the_bound_keeps_something_of_each(
     assert {event["pid"] for event in timed_events(thinned)} <= names.keys()
 
 
+async def test_a_window_from_small_blocks_is_the_window_from_the_whole_table(engine: Engine, any_profile: Path) -> None:
+    await engine.convert({"host": any_profile})
+    _, whole = await engine.ask(["host"])
+    first, last = whole["fullTimespan"]
+    draw = random.Random(7)
+    windows = [(0.0, first / 2), (last + 1, last + 2), (first, last)]
+    for _ in range(9):
+        length = (last - first) * 10 ** draw.uniform(-6, 0)
+        start = draw.uniform(first - length / 2, last - length / 2)
+        windows.append((start, start + length))
+    queries = [{"start_time_ms": str(start), "end_time_ms": str(end)} for start, end in windows]
+    before = [(await engine.ask(["host"], **query))[1] for query in queries]
+    await engine.pool.run(tasks.make_blocks, engine.folder, "host", what="blocks")
+    for query, expected in zip(queries, before, strict=True):
+        _, found = await engine.ask(["host"], **query)
+        difference = same_answer(TRACE.name, json.dumps(found).encode(), json.dumps(expected).encode())
+        assert difference is None, f"{query}: {difference}"
+    # That the blocks were used shows when they are not whole.
+    blocks = engine.folder / f"host{tasks.WINDOW_SUFFIXES[0]}"
+    blocks.write_bytes(b"\0" * blocks.stat().st_size)
+    with pytest.raises(ProfileError):
+        await engine.ask(["host"], **queries[-1])
+
+
 class OneFile:
     """A bucket with one file, which counts how often it is read."""
 
@@ -172,7 +209,10 @@ class OneFile:
         yield self.data[start:]
 
 
-async def test_zooming_details_and_search_need_only_the_converted_trace(tmp_path: Path, any_profile: Path) -> None:
+async def test_zooming_details_and_search_need_only_the_converted_trace(
+    tmp_path: Path, any_profile: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trace_blocks, "WORTH_BYTES", 0)
     store = OneFile(any_profile.read_bytes())
     pool = EnginePool(EngineLimits(processes=1))
     parser = Parser(FileCache(tmp_path / "cache", 1 << 30, min_free_bytes=0), pool, lambda _: store)
@@ -185,6 +225,9 @@ async def test_zooming_details_and_search_need_only_the_converted_trace(tmp_path
 
     try:
         whole = await ask()
+        await parser.blocks.settle()
+        async with parser.cache.open_entry(blocks_key(HostFile("host", store.file))) as blocks:
+            assert blocks is not None
         assert store.reads == 1
         for copy in (tmp_path / "cache" / "files").iterdir():
             copy.unlink()

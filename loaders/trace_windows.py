@@ -16,7 +16,7 @@ RESOLUTIONS: Final = tuple(
 )
 """Events per row that results are made for, a quarter apart, from 100 to 800,000."""
 
-_MOST_STEPS: Final = 16
+_MOST_STEPS: Final = 32
 # 2**-20 ms is about a nanosecond, less than the viewer can zoom to.
 _SMALLEST_STEP: Final = -20
 _LATEST: Final = 2.0**50  # ms, beyond any trace
@@ -25,7 +25,7 @@ _LATEST: Final = 2.0**50  # ms, beyond any trace
 def widened(start: float, end: float) -> tuple[float, float]:
     """The window on the grid that covers a window; all in ms.
 
-    The grid's step is the smallest power of two that leaves at most 16 steps, so the result is less than 1.27 times as
+    The grid's step is the smallest power of two that leaves at most 32 steps, so the result is less than 1.13 times as
     long (windows of a few nanoseconds aside), and widening it again changes nothing. What is no window, or beyond any
     trace, comes back as it is.
     """

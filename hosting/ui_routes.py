@@ -80,6 +80,7 @@ async def data(request: Request) -> Response:
         "Vary": "Accept-Encoding",
         "X-XProf-Hosting-Engine": record.header.engine,
         **_left_out_header(record.header.left_out),
+        **({"X-XProf-Hosting-Hidden-Events": str(hidden)} if (hidden := record.header.hidden_events) else {}),
         **_SECURITY,
         **_REVALIDATE,
     }

@@ -29,6 +29,11 @@ def map_key(family: Family, item: HostFile) -> str:
     return _key("map", family, item)
 
 
+def blocks_key(item: HostFile) -> str:
+    """The key of a host's trace in small blocks."""
+    return _key("blocks", Family.TRACE, item)
+
+
 @dataclass(frozen=True, slots=True)
 class OpStatsFacts:
     """What decides whether an overview needs a host's XPlane file beside its op stats."""
@@ -63,6 +68,17 @@ class DerivedFiles:
             if source.name not in (_INSPECTION, tasks.OP_STATS_FACTS) and not (folder / source.name).exists():
                 os.link(source, folder / source.name)
         return op_stats_facts(entry) if family is Family.OP_STATS else None
+
+    async def link_blocks(self, stack: AsyncExitStack, item: HostFile, folder: Path) -> bool:
+        """Links a host's trace in small blocks beside its tables, for a window of it; False if there is none."""
+        entry = await stack.enter_async_context(self._cache.open_entry(blocks_key(item)))
+        for source in entry.iterdir() if entry is not None else ():
+            os.link(source, folder / source.name)
+        return entry is not None
+
+    async def keep_blocks(self, item: HostFile, folder: Path) -> None:
+        """Keeps what `loaders.engines.trace_blocks` has made in the folder."""
+        await self._keep(folder, [f"{item.host}{suffix}" for suffix in tasks.WINDOW_SUFFIXES], blocks_key(item))
 
     async def inspection(self, item: HostFile) -> tasks.Inspection:
         """The tools and modules that the host's HLO map has found; raises as `link_map` does."""

@@ -12,7 +12,7 @@ from loaders.sessions import HostFile, Session
 from loaders.stored_file import StoredFile
 from loaders.tools import INSPECTION, TOOLS, Family, Tool, select_hosts
 
-SCHEMA: Final = "1"
+SCHEMA: Final = "2"
 """Changes when what we do to the engine's answers changes, so that older results are not used."""
 
 

@@ -30,6 +30,7 @@ from loaders.single_flight import SingleFlight
 from loaders.stored_file import StoredFile
 from loaders.stores import Store
 from loaders.tools import INSPECTION, Family, order_tools
+from loaders.trace_blocks import TraceBlocks
 
 MAX_FILE_BYTES: Final = (1 << 31) - 1
 """Protobuf's limit for one message."""
@@ -53,6 +54,7 @@ class Parser:
         """`store_of` gives the store of a log root's name; the accelerated engine, if any, is asked before the pool."""
         self.cache = cache
         self.derived = DerivedFiles(cache)
+        self.blocks = TraceBlocks(cache, self.derived, pool)
         self._pool = pool
         self._store_of = store_of
         self._accelerated = accelerated
@@ -164,9 +166,17 @@ class Parser:
                 hosts = []
             elif job.tolerant:
                 hosts, left_out = await self._sound_hosts(job)
-            await self._link_files(stack, job, hosts, folder)
             saved = await self.derived.link_own(stack, job.family, job.tool, hosts, folder)
-            task = self._task(job.tool, job.parameters, job, hosts, folder, saved=saved, left_out=left_out)
+            # A converted trace answers by itself, be the file here or not.
+            converted = saved and job.family is Family.TRACE
+            if converted:
+                (folder / f"{hosts[0].host}{tasks.XPLANE_SUFFIX}").touch()
+                await self.blocks.link(stack, job, hosts, folder)
+            else:
+                await self._link_files(stack, job, hosts, folder)
+            task = self._task(
+                job.tool, job.parameters, job, hosts, folder, saved=saved, left_out=left_out, scanned=converted
+            )
             data = await self._run(task, scratch, job)
             await asyncio.to_thread(_check_unchanged, hosts)
             for item in hosts:
@@ -174,6 +184,8 @@ class Parser:
             if not saved:
                 try:
                     await self.derived.keep_own(job.family, job.tool, hosts, folder)
+                    if job.family is Family.TRACE:
+                        self.blocks.make_later(job, hosts[0])
                 except DiskFull as error:
                     # The answer is at hand; only the next tool will have to parse again.
                     _log.warning("no room to keep what was derived", extra={"work": job.what, "reason": str(error)})
@@ -199,6 +211,8 @@ class Parser:
             for item in good:
                 if item not in again:
                     (folder / f"{item.host}{tasks.XPLANE_SUFFIX}").touch()
+            if job.family is Family.TRACE:
+                await self.blocks.link(stack, job, good, folder)
             outputs = {item.host: maps / map_output(job.family, item) for item in good}
             task = self._task(
                 job.tool,

@@ -40,6 +40,8 @@ class RecordHeader:
     """How long the engine took."""
     peak_bytes: int = 0
     """The largest resident size of the engine's process."""
+    hidden_events: int = 0
+    """Events of a trace that were left out to keep its size; the answer says so itself."""
 
 
 class Record:
@@ -108,6 +110,7 @@ def record_bytes(data: bytes, header: RecordHeader, *, gzip_body: bytes | None =
         "left_out": dict(header.left_out),
         "seconds": round(header.seconds, 6),
         "peak_bytes": header.peak_bytes,
+        "hidden_events": header.hidden_events,
         "parts": [(encoding, len(body), zlib.crc32(body)) for encoding, body in bodies],
     }
     text = json.dumps(fields, separators=(",", ":")).encode()

@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Final, Literal
 
 from loaders.errors import BadParameter, NotFound
+from loaders.trace_windows import shared_window
 
 ALL_HOSTS: Final = "ALL_HOSTS"
 
@@ -108,7 +109,8 @@ _DEFAULTS: Final[Mapping[str, str]] = {
     "search_metadata": "false",
 }
 _BOOLEANS: Final = frozenset({"full_dma", "show_metadata", "merge_fusion", "perfetto", "search_metadata"})
-_NUMBERS: Final = frozenset({"resolution", "start_time_ms", "end_time_ms", "duration_ms"})
+_WINDOW: Final = frozenset({"resolution", "start_time_ms", "end_time_ms"})
+_NUMBERS: Final = _WINDOW | {"duration_ms"}
 
 # The order in which the stock server lists a session's tools; others follow by name.
 _ORDER: Final = (
@@ -226,6 +228,10 @@ def canonical_parameters(tool: Tool, query: Mapping[str, str]) -> tuple[tuple[st
         chosen[name] = value
     if "event_name" in chosen and tool.family is Family.TRACE:
         chosen["format"] = "json"
+    elif tool.name == "trace_viewer@":
+        # An event's details are found by its exact start; everything else is shared between viewers.
+        window = {name: float(chosen[name]) for name in _WINDOW if name in chosen}
+        chosen |= {name: _spelled(number) for name, number in shared_window(window).items()}
     if chosen.get("names_only") not in (None, "1"):
         del chosen["names_only"]
     if "view_memory_allocation_timeline" in chosen:
@@ -240,6 +246,10 @@ def _canonical_number(name: str, value: str) -> str:
         raise BadParameter(f"The parameter '{name}' must be a number, not '{value}'.") from None
     if number != number or number in (float("inf"), float("-inf")):
         raise BadParameter(f"The parameter '{name}' must be a finite number, not '{value}'.")
+    return _spelled(number)
+
+
+def _spelled(number: float) -> str:
     return str(int(number)) if number == int(number) else repr(number)
 
 

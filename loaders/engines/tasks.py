@@ -24,6 +24,8 @@ XPLANE_SUFFIX: Final = ".xplane.pb"
 OP_STATS_SUFFIX: Final = ".op_stats_v2.pb"
 HLO_SUFFIX: Final = ".hlo_proto.pb"
 TRACE_SUFFIXES: Final = (".SSTABLE", ".metadata.SSTABLE", ".trie.SSTABLE")
+WINDOW_SUFFIXES: Final = (".blocks", ".blocks.npy")
+"""The first of these tables again, in small blocks with an index: see `loaders.engines.trace_blocks`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,13 @@ def map_op_stats(task: ToolTask) -> None:
     from loaders.engines import xprof
 
     xprof.map_op_stats(task)
+
+
+def make_blocks(folder: Path, host: str) -> None:
+    """See `loaders.engines.trace_blocks.make_blocks`."""
+    from loaders.engines import trace_blocks
+
+    trace_blocks.make_blocks(folder, host)
 
 
 def scan(path: Path) -> None:

@@ -33,6 +33,8 @@ from loaders.engines.tasks import (
     ToolTask,
 )
 from loaders.engines.tiny_xspace import tiny_xspace
+from loaders.engines.trace_answers import bounded_answer, is_bounded
+from loaders.engines.trace_blocks import cut_windows
 from loaders.errors import BadParameter, DiskFull, EngineFailed, InvalidProfile, NotFound, ProfileError
 from loaders.records import RecordHeader, record_bytes
 from loaders.tools import ALL_HOSTS, INSPECTION, TOOLS, Family
@@ -71,16 +73,16 @@ def tool_data(task: ToolTask) -> RecordHeader:
     """
     started = time.monotonic()
     _scan(task)
-    if len(task.hosts) > 1:
-        outputs = {_path(task, host): output for host, output in task.map_outputs.items()}
-        with _bridge().offering(outputs):
-            data, content_type = _convert(task)
+    hidden = 0
+    if is_bounded(task):
+        cut_windows(task)
+        data, content_type, hidden = bounded_answer(task, _answer)
     else:
-        if task.tool == "overview_page":
+        if task.tool == "overview_page" and len(task.hosts) == 1:
             task = _spared_a_second_parse(task)
-        data, content_type = _convert(task)
-        if TOOLS[task.tool].family is Family.OP_STATS:
-            _note_op_stats_facts(task, task.folder / COMBINED_OP_STATS)
+        data, content_type = _answer(task)
+    if len(task.hosts) == 1 and TOOLS[task.tool].family is Family.OP_STATS:
+        _note_op_stats_facts(task, task.folder / COMBINED_OP_STATS)
     data = mention_left_out(task.tool, data, dict(task.left_out))
     header = RecordHeader(
         content_type=content_type,
@@ -89,6 +91,7 @@ def tool_data(task: ToolTask) -> RecordHeader:
         left_out=dict(task.left_out),
         seconds=time.monotonic() - started,
         peak_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        hidden_events=hidden,
     )
     if task.record is not None:
         task.record.write_bytes(record_bytes(data, header))
@@ -144,6 +147,14 @@ def _replace_by_skeleton(path: Path) -> None:
 def _scan(task: ToolTask) -> None:
     for host in task.scan:
         scan_xspace(_path(task, host))
+
+
+def _answer(task: ToolTask) -> tuple[bytes, str]:
+    if len(task.hosts) < 2:
+        return _convert(task)
+    outputs = {_path(task, host): output for host, output in task.map_outputs.items()}
+    with _bridge().offering(outputs):
+        return _convert(task)
 
 
 def _convert(task: ToolTask, tool: str | None = None) -> tuple[bytes, str]:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
+
 from playwright.sync_api import expect
 
 from tests.browser.conftest import Tree, Ui
@@ -48,6 +52,25 @@ def test_trace_viewer_shows_two_hosts_in_one_timeline(ui: Ui, tree: Tree) -> Non
     ui.expect_shown(tree.two_hosts, TRACE, "host-0, host-1")
     ui.expect_tracks("host-0", "host-1")
     ui.screenshot("two_hosts")
+
+
+def test_trace_viewer_says_above_all_else_that_events_are_hidden(ui: Ui, tree: Tree) -> None:
+    # A trace over the bound is 64 MB; this is what the engine makes of a small one with a smaller bound.
+    profile = tree.folder(tree.two_hosts) / "host-0.xplane.pb"
+    command = [sys.executable, "-m", "tests.thinned_trace", str(profile), "150000"]
+    thinned = subprocess.run(command, capture_output=True, check=True, timeout=60).stdout
+    assert len(thinned) <= 150_000
+    ui.page.route(
+        re.compile(r"/data\?.*trace_viewer"), lambda route: route.fulfill(body=thinned, content_type="application/json")
+    )
+    ui.open(run=tree.two_hosts, tag="trace_viewer@", host="host-0")
+    ui.expect_tracks("host-0")
+    names = ui.page.frame_locator("iframe").get_by_text(re.compile(r"\(pid \d+\)$")).locator("visible=true")
+    expect(names.first).to_have_text(
+        re.compile(r"^⚠ [\d,]+ of [\d,]+ events are hidden: zoom in to see them \(pid 0\)$")
+    )
+    ui.expect_drawn(colours=20)
+    ui.screenshot("hidden_events")
 
 
 def test_the_tools_table_is_shown(ui: Ui, tree: Tree) -> None:

@@ -1,7 +1,8 @@
 """Every answer of the UI's API equals the stock server's on the same files.
 
 The stock server is asked with `use_saved_result=false`: it keeps the op stats of whatever hosts it was asked for first
-under one name, `ALL_HOSTS.op_stats_v2.pb`, and then answers from them for every host.
+under one name, `ALL_HOSTS.op_stats_v2.pb`, and then answers from them for every host. Of a trace it is asked for the
+window and the resolution that we answer with, which are not quite the viewer's (`loaders.trace_windows`).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import httpx
 import pytest
 
 from benchmarks.same_answer import same_answer
+from loaders.tools import TOOLS, canonical_parameters
 from tests.conftest import PROFILES
 
 API = "data/plugin/profile/"
@@ -110,7 +112,8 @@ def _variants(stock: httpx.Client, run: str, tool: str, host: str) -> list[dict[
 
 def _compare(client: httpx.Client, stock: httpx.Client, tool: str, query: dict[str, str]) -> str | None:
     ours = client.get(f"{API}data", params=query)
-    theirs = stock.get(f"{API}data", params={**query, "use_saved_result": "false"})
+    answered = dict(canonical_parameters(TOOLS[tool], query)) if tool == "trace_viewer@" else {}
+    theirs = stock.get(f"{API}data", params={**query, **answered, "use_saved_result": "false"})
     if ours.status_code != theirs.status_code:
         return f"status {ours.status_code}, not {theirs.status_code}: {ours.text[:200]} / {theirs.text[:200]}"
     if theirs.status_code != 200:

@@ -97,8 +97,10 @@ class Prewarmer:
 def default_jobs(session: Session, tool: Tool, *, split: bool) -> list[ToolJob]:
     """What the UI asks for when it opens a tool: all hosts where the tool offers them together, else the first."""
     hosts = sorted(item.host for item in session.hosts)
+    # What a window of 1,500 pixels asks for; once a trace is converted, other widths take little.
+    query = {"resolution": "4000"} if tool.family is Family.TRACE else {}
     host = None if tool.hosts == "only_all" or not hosts else hosts[0]
-    return [plan_job(session, tool, canonical_parameters(tool, {}), host, None, split=split)]
+    return [plan_job(session, tool, canonical_parameters(tool, query), host, None, split=split)]
 
 
 def arrived(before: Snapshot | None, now: Snapshot, wall: float) -> list[Session]:

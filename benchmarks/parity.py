@@ -18,7 +18,7 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import date
 from importlib.metadata import version
@@ -95,8 +95,11 @@ class _Tally:
     difference: str | None = None
 
 
-def compare(root: Path, scratch: Path) -> list[Comparison]:
-    """Asks both about every session below `root`, which the stock server gets a copy of.
+_COMPARED: Final = tuple(name for name, tool in TOOLS.items() if tool.family is not Family.HLO)
+
+
+def compare(root: Path, scratch: Path, tools: Collection[str] = _COMPARED) -> list[Comparison]:
+    """Asks both about every session below `root`, which the stock server gets a copy of, and the tools of each.
 
     Raises:
         RuntimeError: the accelerated engine is not installed.
@@ -113,7 +116,7 @@ def compare(root: Path, scratch: Path) -> list[Comparison]:
         stock_server(copy, scratch / "state") as server,
         httpx.Client(base_url=f"http://127.0.0.1:{server.port}", timeout=300) as stock,
     ):
-        return asyncio.run(_compare_all(sessions, stock, links))
+        return asyncio.run(_compare_all(sessions, stock, links, tools))
 
 
 def verdicts(comparisons: Iterable[Comparison]) -> dict[str, dict[str, Verdict]]:
@@ -220,7 +223,9 @@ def _renumbered(source: Path, target: Path) -> None:
     target.write_bytes(space.SerializeToString(deterministic=True))
 
 
-async def _compare_all(sessions: Sequence[Session], stock: httpx.Client, links: Path) -> list[Comparison]:
+async def _compare_all(
+    sessions: Sequence[Session], stock: httpx.Client, links: Path, tools: Collection[str]
+) -> list[Comparison]:
     binary = accelerated_binary()
     if binary is None:
         raise RuntimeError("xprof-rs is not installed: pip install 'xprof-hosting[accelerated]'")
@@ -234,9 +239,9 @@ async def _compare_all(sessions: Sequence[Session], stock: httpx.Client, links: 
         found = []
         for session in sessions:
             found += [await _inspection(engine, stock, session)]
-            for tool in TOOLS.values():
-                if tool.family is not Family.HLO:
-                    found += [item async for item in _tool(engine, stock, session, tool)]
+            for name in tools:
+                if name in TOOLS:
+                    found += [item async for item in _tool(engine, stock, session, TOOLS[name])]
         return found
     finally:
         await engine.close()

@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Final, Literal
 
 from loaders.errors import BadParameter, NotFound
-from loaders.trace_windows import shared_window
+from loaders.trace_windows import exact_length, exact_time, shared_window
 
 ALL_HOSTS: Final = "ALL_HOSTS"
 
@@ -228,8 +228,10 @@ def canonical_parameters(tool: Tool, query: Mapping[str, str]) -> tuple[tuple[st
         chosen[name] = value
     if "event_name" in chosen and tool.family is Family.TRACE:
         chosen["format"] = "json"
+        for name, exact in (("start_time_ms", exact_time), ("duration_ms", exact_length)):
+            if name in chosen:
+                chosen[name] = _spelled(exact(float(chosen[name])))
     elif tool.name == "trace_viewer@":
-        # An event's details are found by its exact start; everything else is shared between viewers.
         window = {name: float(chosen[name]) for name in _WINDOW if name in chosen}
         chosen |= {name: _spelled(number) for name, number in shared_window(window).items()}
     if chosen.get("names_only") not in (None, "1"):

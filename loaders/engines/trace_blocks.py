@@ -71,14 +71,16 @@ def make_blocks(folder: Path, host: str) -> None:
     np.save(folder / f"{host}{WINDOW_SUFFIXES[1]}", np.array(rows, dtype=_INDEX))
 
 
-def cut_windows(task: ToolTask) -> None:
-    """Cuts the tables of a task that asks for a window of converted traces down to what it needs."""
+def cut_tables(task: ToolTask) -> None:
+    """Cuts the tables of a task that asks converted traces for a window, or for one event, down to what it needs."""
     given = dict(task.parameters)
-    window = task.saved and {"start_time_ms", "end_time_ms"} <= given.keys()
-    # With every DMA shown, xprof adds events from outside of the window, too.
-    if window and not {"event_name", "search_prefix"} & given.keys() and given.get("full_dma") != "true":
-        for host in task.hosts:
-            cut_window(task.folder, host, float(given["start_time_ms"]), float(given["end_time_ms"]))
+    start = given.get("start_time_ms")
+    end = start if "event_name" in given else given.get("end_time_ms")
+    # A search goes through the whole trace; and with every DMA shown, xprof adds events from outside of the window.
+    if start is None or end is None or "search_prefix" in given or given.get("full_dma") == "true":
+        return
+    for host in task.hosts:
+        cut_window(task.folder, host, float(start), float(end))
 
 
 def cut_window(folder: Path, host: str, start_ms: float, end_ms: float) -> bool:

@@ -34,7 +34,7 @@ from loaders.engines.tasks import (
 )
 from loaders.engines.tiny_xspace import tiny_xspace
 from loaders.engines.trace_answers import bounded_answer, is_bounded
-from loaders.engines.trace_blocks import cut_windows
+from loaders.engines.trace_blocks import cut_tables
 from loaders.errors import BadParameter, DiskFull, EngineFailed, InvalidProfile, NotFound, ProfileError
 from loaders.records import RecordHeader, record_bytes
 from loaders.tools import ALL_HOSTS, INSPECTION, TOOLS, Family
@@ -74,8 +74,9 @@ def tool_data(task: ToolTask) -> RecordHeader:
     started = time.monotonic()
     _scan(task)
     hidden = 0
+    if task.tool == "trace_viewer@" and task.saved:
+        cut_tables(task)
     if is_bounded(task):
-        cut_windows(task)
         data, content_type, hidden = bounded_answer(task, _answer)
     else:
         if task.tool == "overview_page" and len(task.hosts) == 1:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import random
 
 from loaders.tools import TOOLS, canonical_parameters
-from loaders.trace_windows import RESOLUTIONS, shared_resolution, shared_window, widened
+from loaders.trace_windows import RESOLUTIONS, exact_length, exact_time, shared_resolution, shared_window, widened
 
 TRACE = TOOLS["trace_viewer@"]
 
@@ -73,10 +74,22 @@ def test_what_is_no_window_stays_as_it_is() -> None:
     assert shared_window({"start_time_ms": -3.0, "end_time_ms": 16.0}) == {"start_time_ms": 0.0, "end_time_ms": 16.0}
 
 
+def test_an_events_own_time_stays_the_picosecond_that_it_was() -> None:
+    draw = random.Random(6)
+    for _ in range(5_000):
+        picoseconds = draw.randrange(10 ** draw.randint(1, 15))
+        # As the viewer has it: microseconds from our JSON, divided by a thousand.
+        asked = float(repr(picoseconds / 1e6)) / 1000
+        assert math.floor(exact_time(asked) * 1e9) == picoseconds
+        assert exact_time(exact_time(asked)) == exact_time(asked)
+    assert math.floor(exact_length(1e-9) * 1e9) == 0
+    assert math.floor(exact_length(2e-9) * 1e9) == 2
+
+
 def test_requests_are_made_in_shared_windows_and_details_exact() -> None:
     query = {"resolution": "3640", "start_time_ms": "100.3", "end_time_ms": "131.9"}
     found = dict(canonical_parameters(TRACE, query))
     assert (found["start_time_ms"], found["end_time_ms"], found["resolution"]) == ("100", "132", "4000")
     detail = {"event_name": "fusion", "start_time_ms": "100.3", "duration_ms": "0.25", "unique_id": "0"}
-    assert dict(canonical_parameters(TRACE, detail))["start_time_ms"] == "100.3"
+    assert dict(canonical_parameters(TRACE, detail))["start_time_ms"] == "100.30000000025"
     assert dict(canonical_parameters(TOOLS["trace_viewer"], query))["start_time_ms"] == "100.3"

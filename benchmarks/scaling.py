@@ -28,6 +28,7 @@ from benchmarks.workloads import host_files, link_hosts, make_workloads
 from loaders.file_cache import FileCache
 
 PATIENCE = 1200.0  # seconds for one answer
+_MEASURED = ("TPU 4x40 MB", "GPU 16x20 MB")
 KEEPS = 20  # how often keeping a map's output is timed
 
 
@@ -99,7 +100,11 @@ def measure(kinds: Sequence[Kind], shards: int, folder: Path) -> dict[Kind, tupl
 
 
 def session_costs(kind: Kind, opened: Sequence[Opened], inspection: int, output: int, keep: float) -> SessionCosts:
-    """The costs that the sessions of one kind have shown on one shard."""
+    """The costs that the sessions of one kind have shown on one shard.
+
+    Raises:
+        ValueError: the log has no maps of theirs.
+    """
     inspects, maps, overheads = [], [], []
     for one in opened:
         calls = one.overview.median("map_op_stats")
@@ -108,6 +113,8 @@ def session_costs(kind: Kind, opened: Sequence[Opened], inspection: int, output:
         # Where another engine said what tools there are, there is no call for each host.
         inspects.append(one.inspection.median("inspect") or one.run.inspection / one.run.hosts)
         overheads.append((one.run.overview - one.overview.total) / one.run.hosts)
+    if not maps:
+        raise ValueError(f"the service's log has no maps of {kind.name}: another engine or another log format?")
     return SessionCosts(
         name=kind.name,
         host_bytes=kind.file.stat().st_size,
@@ -118,7 +125,7 @@ def session_costs(kind: Kind, opened: Sequence[Opened], inspection: int, output:
         inspect_output_bytes=inspection,
         map_output_bytes=output,
         keep_seconds=keep,
-        reduces=tuple((one.run.hosts, sum(one.overview.seconds["tool_data"])) for one in opened),
+        reduces=tuple((one.run.hosts, sum(one.overview.seconds.get("tool_data", []))) for one in opened),
     )
 
 
@@ -163,7 +170,7 @@ def scaling_report(costs: Costs) -> str:
 
 
 def _kinds(folder: Path, quick: bool) -> list[Kind]:
-    workloads = make_workloads(folder, quick, lambda name: quick or name in ("TPU 4x40 MB", "GPU 16x20 MB"))
+    workloads = make_workloads(folder, quick, lambda name: quick or name in _MEASURED or name.startswith("CPU"))
     kinds = []
     for workload in workloads:
         hosts = len(workload.hosts)

@@ -132,9 +132,12 @@ class Comparison:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def measure(self, tool: str) -> Iterator[Speed]:
-        """One tool: opens every session cold once, then looks at the last one again, alone and with many others."""
+        """One tool: opens every session cold once, then looks at the last one again, alone and with many others.
+
+        When the time is over, what is not yet complete is left out.
+        """
         views = [View(session, tool, self._workload.hosts) for session in self._sessions[tool]]
-        takers = [_Taker(stand, Speed(self._workload.name, tool, stand.name)) for stand in self._stands]
+        takers = [_Taker(stand, Speed(self._workload.name, tool, stand.name), self._plan) for stand in self._stands]
         for number, view in enumerate(views):
             # Who comes first changes, so that none always meets the machine as the other left it.
             for taker in takers if number % 2 == 0 else reversed(takers):
@@ -145,7 +148,9 @@ class Comparison:
             self._measure_zoom(whole, views[-1])
         for taker in takers:
             if taker in whole:
-                taker.crowd(views[-1], self._plan)
+                taker.crowd(views[-1])
+            if self._plan.over:
+                return
             yield taker.speed
 
     def _measure_warm(self, takers: Sequence[_Taker], view: View) -> None:
@@ -160,7 +165,7 @@ class Comparison:
     def _measure_zoom(self, takers: Sequence[_Taker], view: View) -> None:
         one_host = replace(view, hosts=view.hosts[:1])
         for taker in reversed(takers):
-            if self._range is None and not taker.speed.problems:
+            if self._range is None and not taker.speed.problems and not self._plan.over:
                 self._range = taker.attempt("zoom", lambda viewer: time_range(viewer.body(one_host)))
         for window in zoom_parameters(*self._range) if self._range else []:
             part = replace(view, more=window)
@@ -174,15 +179,17 @@ class _Taker:
 
     stand: Stand
     speed: Speed
+    plan: Plan
 
     def take(self, what: str, times: list[float], work: Callable[[Viewer], float]) -> None:
-        seconds = None if self.speed.problems else self.attempt(what, work)
+        seconds = None if self.speed.problems or self.plan.over else self.attempt(what, work)
         if seconds is not None:
             times.append(seconds)
 
-    def crowd(self, view: View, plan: Plan) -> None:
+    def crowd(self, view: View) -> None:
+        plan = self.plan
         for viewers in plan.viewers:
-            if self.speed.problems:
+            if self.speed.problems or plan.over:
                 break
             if self.speed.size == 0:
                 self.speed.size = self.attempt("size", lambda viewer: len(viewer.body(view))) or 0

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -28,6 +29,7 @@ from benchmarks.workloads import host_files, link_hosts, make_workloads
 from loaders.file_cache import FileCache
 
 PATIENCE = 1200.0  # seconds for one answer
+_MEASURED = ("TPU 4x40 MB", "GPU 16x20 MB")
 KEEPS = 20  # how often keeping a map's output is timed
 
 
@@ -52,6 +54,18 @@ class Opened:
     overview: EngineCalls
 
 
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A kind's sessions on one number of shards, and what their hosts left: bytes of inspection and map output."""
+
+    kind: Kind
+    opened: list[Opened]
+    inspection_bytes: int
+    map_bytes: int
+    keep_seconds: float
+    """To keep a map's output that came from another shard."""
+
+
 def open_session(server: RunningServer, logs: Path, kind: Kind, hosts: int, shards: int) -> Opened:
     """Opens a cold session's tools, its overview and, for the compared number of hosts, every host's trace at once."""
     session = _session(kind, hosts)
@@ -65,41 +79,35 @@ def open_session(server: RunningServer, logs: Path, kind: Kind, hosts: int, shar
     return Opened(Run(kind.name, hosts, shards, inspection, overview, traces), inspected, made)
 
 
-def measure(kinds: Sequence[Kind], shards: int, folder: Path) -> dict[Kind, tuple[list[Opened], int, int, float]]:
-    """Opens all sessions on so many shards, one engine process each.
-
-    Returns:
-        For each kind what was opened; the bytes of a host's inspection and of its map, and the time to keep the latter.
-    """
-    wanted = {kind: kind.reduced if shards == 1 else (kind.compared,) for kind in kinds}
+def measure(kind: Kind, shards: int, folder: Path) -> Measured:
+    """Opens the sessions of a kind on a fresh service with so many shards, one engine process each."""
+    numbers = kind.reduced if shards == 1 else (kind.compared,)
     sessions = []
-    for kind, numbers in wanted.items():
-        for hosts in numbers:
-            run, _, name = _session(kind, hosts).partition("/")
-            sessions.append(link_hosts(dict.fromkeys(_hosts(hosts), kind.file), folder / "logs", run, name))
+    for hosts in numbers:
+        run, _, name = _session(kind, hosts).partition("/")
+        sessions.append(link_hosts(dict.fromkeys(_hosts(hosts), kind.file), folder / "logs", run, name))
     arguments = [*COLD, "--shards", str(shards), "--engine-processes", "1", "--engine-deadline", "900"]
-    found = {}
     with hosting_server(folder / "logs", folder / "own", arguments) as server:
         wait_for_sessions(server, sessions)
         state = folder / "own" / "state"
-        known: set[Path] = set()
-        for kind, numbers in wanted.items():
-            opened = []
-            for hosts in numbers:
-                print(f"  {kind.name}: {hosts} hosts on {shards} …", flush=True)
-                opened.append(open_session(server, state / "logs", kind, hosts, shards))
-            entries = set((state / "cache" / "entries").iterdir()) - known
-            known |= entries
-            inspections = [_size(entry) for entry in entries if (entry / "inspection.json").exists()]
-            maps = [entry for entry in entries if (entry / "op_stats_facts.json").exists()]
-            keep = asyncio.run(_keep_seconds(maps[0], folder / "kept")) if maps else 0.0
-            sizes = [_size(entry) for entry in maps]
-            found[kind] = (opened, _middle(inspections), _middle(sizes), keep)
-    return found
+        opened = []
+        for hosts in numbers:
+            print(f"  {kind.name}: {hosts} hosts, shards: {shards} …", file=sys.stderr, flush=True)
+            opened.append(open_session(server, state / "logs", kind, hosts, shards))
+        entries = list((state / "cache" / "entries").iterdir())
+        inspections = [_size(entry) for entry in entries if (entry / "inspection.json").exists()]
+        maps = [entry for entry in entries if (entry / "op_stats_facts.json").exists()]
+        keep = asyncio.run(_keep_seconds(maps[0], folder / "kept")) if maps else 0.0
+    return Measured(kind, opened, _middle(inspections), _middle([_size(entry) for entry in maps]), keep)
 
 
-def session_costs(kind: Kind, opened: Sequence[Opened], inspection: int, output: int, keep: float) -> SessionCosts:
-    """The costs that the sessions of one kind have shown on one shard."""
+def session_costs(measured: Measured) -> SessionCosts:
+    """The costs that the sessions of one kind have shown on one shard.
+
+    Raises:
+        ValueError: the log has no maps of theirs.
+    """
+    kind, opened = measured.kind, measured.opened
     inspects, maps, overheads = [], [], []
     for one in opened:
         calls = one.overview.median("map_op_stats")
@@ -108,6 +116,8 @@ def session_costs(kind: Kind, opened: Sequence[Opened], inspection: int, output:
         # Where another engine said what tools there are, there is no call for each host.
         inspects.append(one.inspection.median("inspect") or one.run.inspection / one.run.hosts)
         overheads.append((one.run.overview - one.overview.total) / one.run.hosts)
+    if not maps:
+        raise ValueError(f"the service's log has no maps of {kind.name}: another engine or another log format?")
     return SessionCosts(
         name=kind.name,
         host_bytes=kind.file.stat().st_size,
@@ -115,10 +125,10 @@ def session_costs(kind: Kind, opened: Sequence[Opened], inspection: int, output:
         map_seconds=statistics.median(maps),
         map_peak_bytes=max(one.overview.peak_bytes for one in opened),
         overhead_seconds=max(0.0, statistics.median(overheads)),
-        inspect_output_bytes=inspection,
-        map_output_bytes=output,
-        keep_seconds=keep,
-        reduces=tuple((one.run.hosts, sum(one.overview.seconds["tool_data"])) for one in opened),
+        inspect_output_bytes=measured.inspection_bytes,
+        map_output_bytes=measured.map_bytes,
+        keep_seconds=measured.keep_seconds,
+        reduces=tuple((one.run.hosts, sum(one.overview.seconds.get("tool_data", []))) for one in opened),
     )
 
 
@@ -133,9 +143,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with tempfile.TemporaryDirectory(prefix="xprof-hosting-scaling-", dir=options.folder) as temporary:
         folder = Path(temporary)
         kinds = _kinds(options.sessions or folder / "sessions", options.quick)
-        one, two = measure(kinds, 1, folder / "1"), measure(kinds, 2, folder / "2")
-    sessions = tuple(session_costs(kind, *found) for kind, found in one.items())
-    runs = tuple(opened.run for found in (*one.values(), *two.values()) for opened in found[0])
+        found = [measure(kind, shards, folder / f"{n}-{shards}") for n, kind in enumerate(kinds) for shards in (1, 2)]
+    # What the steps cost is taken from one shard, where nothing runs beside them.
+    sessions = tuple(session_costs(measured) for measured in found[::2])
+    runs = tuple(opened.run for measured in found for opened in measured.opened)
     costs = Costs(time.strftime("%Y-%m-%d"), Machine.here(), sessions, runs)
     print(scaling_report(costs))
     path = options.json or (None if options.quick else DEFAULT_COSTS)
@@ -163,14 +174,13 @@ def scaling_report(costs: Costs) -> str:
 
 
 def _kinds(folder: Path, quick: bool) -> list[Kind]:
-    workloads = make_workloads(folder, quick, lambda name: quick or name in ("TPU 4x40 MB", "GPU 16x20 MB"))
+    workloads = make_workloads(folder, quick, lambda name: quick or name in _MEASURED or name.startswith("CPU"))
     kinds = []
     for workload in workloads:
         hosts = len(workload.hosts)
         name = f"{workload.name.split()[0]} {workload.name.partition('x')[2]} hosts"
         kinds.append(Kind(name, host_files(workload.folder)[0], hosts, (2, 3) if quick else (2, 4, 8, 16)))
-    # A process remembers its peak: the largest hosts come last.
-    return sorted(kinds, key=lambda kind: kind.file.stat().st_size)
+    return kinds
 
 
 def _session(kind: Kind, hosts: int) -> str:

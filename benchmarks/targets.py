@@ -92,12 +92,13 @@ class _Cells:
                 yield Found(_name(cell), figure, ours / allowed)
 
     def crowd(self, times: float) -> Iterator[Found]:
-        """Against the stock server's best rate with as many viewers or fewer: with many it may not answer at all."""
+        """Against the stock server's best rate with as many viewers or fewer: with many it may not answer in time."""
         for cell in self.cells:
             tool = cell[1].partition(",")[0]
             wanted = {"overview_page": 100, "trace_viewer@": 20 if cell[0].startswith("GPU") else 100}.get(tool)
             ours, stock = (self.speeds.get((*cell, server)) for server in ("hosting", "stock"))
-            best = max(stock.rates.values(), default=0.0) if stock else 0.0
+            alone = self._median(cell, "stock", "warm")
+            best = max([*(stock.rates.values() if stock else ()), 1 / alone if alone else 0.0])
             if wanted == times and ours and MANY in ours.rates and best:
                 ratio = ours.rates[MANY] / best
                 yield Found(_name(cell), f"{ratio:,.0f} x", times / ratio if ratio else float("inf"))

@@ -57,6 +57,12 @@ def test_servers_are_compared_and_one_that_fails_says_why_in_place_of_figures(
         assert speed.size > 10_000
 
 
+def test_when_the_time_is_over_nothing_half_done_is_told(workload: Workload, tmp_path: Path) -> None:
+    plan = Plan(2, 3, 5.0, (1, 8), 0.5, 30.0, time.monotonic() - 1)
+    with Comparison(workload, ("op_profile",), {"stock": SUBJECTS["stock"]}, tmp_path / "place", plan) as comparison:
+        assert list(comparison.measure("op_profile")) == []
+
+
 def test_memory_is_measured_on_a_server_of_its_own(workload: Workload, tmp_path: Path) -> None:
     memory = measure_memory(workload, "stock", SUBJECTS["stock"], 2, tmp_path / "place")
     assert memory.idle > 50 << 20

@@ -79,6 +79,14 @@ def test_many_viewers_are_compared_with_the_stock_servers_best_rate() -> None:
     assert rows["64 viewers, overview and TPU trace"] == ["100 x stock", "0 of 1", f"80 x ({TPU4}, overview_page)"]
 
 
+def test_a_stock_server_too_slow_for_any_rate_counts_with_what_one_view_took() -> None:
+    results = Results()
+    results.add(Speed(TPU4, "trace_viewer@", "stock", warm=[4.0, 5.0, 6.0], rates={1: 0.0}, problems={"1": "late"}))
+    results.add(Speed(TPU4, "trace_viewer@", "hosting", rates={64: 30.0}))
+    rows = {row[0]: row[1:] for row in targets_table(results)}
+    assert rows["64 viewers, overview and TPU trace"][1:] == ["1 of 1", f"150 x ({TPU4}, trace_viewer@)"]
+
+
 def test_a_failed_server_is_not_compared_with() -> None:
     results = Results()
     results.add(Speed(GPU, "op_profile", "xprof-rs", cold=[1.0], problems={"cold": "died"}))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import http.client
 import tempfile
+import time
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -19,6 +20,7 @@ from hosting.demo import capture_demo_session
 from hosting.service_process import ServiceProcess
 
 API: Final = "/data/plugin/profile/"
+_SETTLING_SECONDS: Final = 5
 TOOLS: Final = ("op_profile", "overview_page", "trace_viewer@")
 
 
@@ -43,6 +45,8 @@ def main() -> None:
             arguments = ["--logdir", str(root / "logs"), "--port", "0", "--state-dir", str(root / "state")]
             arguments += ["--front", name, "--gateways", gateways or "1"]
             with ServiceProcess(arguments, log=root / "service.log") as service:
+                # HAProxy closes its connections when it hears of the second gateway.
+                time.sleep(_SETTLING_SECONDS)
                 measure(service.address, front, given.seconds)
 
 

@@ -16,7 +16,15 @@ from benchmarks.targets import targets_table
 
 MEGABYTE = 1_000_000
 NOTHING = "-"
-ORDER = ("stock", "aggregator", "xprof-rs", "hosting", "hosting, 2 shards", "hosting, bucket")
+ORDER = (
+    "stock",
+    "aggregator",
+    "xprof-rs",
+    "hosting",
+    "hosting, 2 shards",
+    "hosting, --engine xprof-rs",
+    "hosting, bucket",
+)
 SAME_SIZE = 0.02  # answers may differ by ids that are drawn at random
 
 Rows = list[list[str]]

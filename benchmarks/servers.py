@@ -19,15 +19,14 @@ from pathlib import Path
 from benchmarks.latency_proxy import LatencyProxy
 from hosting.free_ports import free_ports
 from hosting.service_process import ServiceProcess
-from hosting.settings import Settings
 
 API = "/data/plugin/profile/"
 READY_WITHIN = 90.0  # seconds
 STORE_LATENCY = 0.03  # seconds
 BUCKET = "profiles"
 
-# Cold means cold: nothing is made before somebody asks.
-COLD = ("--prewarm", "off") if "prewarm" in Settings.model_fields else ()
+COLD = ("--prewarm", "off")
+"""Cold means cold: nothing is made before somebody asks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +133,12 @@ SUBJECTS: dict[str, Subject] = {
     "hosting": Subject(partial(hosting_server, arguments=COLD), ours=True),
     "hosting, 2 shards": Subject(
         partial(hosting_server, arguments=(*COLD, "--shards", "2")), ours=True, cold_only=True, several_hosts=True
+    ),
+    "hosting, --engine xprof-rs": Subject(
+        partial(hosting_server, arguments=(*COLD, "--engine", "xprof-rs")),
+        ours=True,
+        cold_only=True,
+        lacks=_lacks_accelerated,
     ),
     "hosting, bucket": Subject(
         partial(hosting_on_bucket, arguments=COLD), ours=True, cold_only=True, lacks=_lacks_emulator

@@ -24,7 +24,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from benchmarks.report import text
-from benchmarks.servers import API, SERVERS
+from benchmarks.servers import API, SUBJECTS
 from benchmarks.workloads import Workload, link_session, make_workloads
 
 SHARES = (1 / 3, 1 / 24, 1 / 200, 1 / 1_500, 1 / 12_000)
@@ -97,15 +97,15 @@ def main() -> None:
     """Prints a table per session."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--times", type=int, default=15, help="requests of each kind")
-    parser.add_argument("--server", choices=sorted(SERVERS), default="hosting")
+    parser.add_argument("--server", choices=sorted(SUBJECTS), default="hosting")
     parser.add_argument("folders", metavar="FOLDER", type=Path, nargs="*")
     given: Any = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        workloads = [Workload(path.name, path) for path in given.folders]
+        workloads = [Workload(path.name, path, next(path.iterdir())) for path in given.folders]
         workloads = workloads or [made for made in make_workloads(folder / "made", False) if len(made.hosts) == 1]
         runs = [(workload, link_session(workload, folder / "logs", "0")) for workload in workloads]
-        with SERVERS[given.server](folder / "logs", folder / "own") as server:
+        with SUBJECTS[given.server].start(folder / "logs", folder / "own") as server:
             for workload, run in runs:
                 timeline = Timeline(server.port, run, workload.hosts[0])
                 rows = [[workload.name, *row] for row in measure(timeline, given.times)]

@@ -43,7 +43,8 @@ def create_app(services: Services, *, behind_serve: bool = False) -> FastAPI:
             HTTPException: _http_error,
             RequestValidationError: _validation_error,
         },
-        routes=[*health_routes.ROUTES, *ui_routes.ROUTES],
+        # In the order of how often they are asked for, since they are tried one after the other.
+        routes=[*ui_routes.ROUTES, *health_routes.ROUTES],
     )
     app.state.services = services
     app.include_router(v1_routes.router)

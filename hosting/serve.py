@@ -95,7 +95,7 @@ def _start(settings: Settings, claimed: socket.socket, stack: ExitStack, stoppin
     if address:
         check_answers(address)
         # Short, since paths of Unix sockets are.
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="xprof-hosting-")))
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="xprof-")))
     else:
         configure_ray()
         embedded = EmbeddedRay(dashboard=settings.ray_dashboard)

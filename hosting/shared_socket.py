@@ -35,12 +35,14 @@ class SocketLender:
         self._door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._door.bind(str(path))
         self._door.listen()
-        threading.Thread(target=self._lend, name="socket-lender", daemon=True).start()
+        self._lending = threading.Thread(target=self._lend, name="socket-lender", daemon=True)
+        self._lending.start()
 
     def take_back(self, within: float) -> None:
         """Has every borrower finish what it is answering and stop; returns once they have, or after so many seconds."""
         with suppress(OSError):
             self._door.shutdown(socket.SHUT_RDWR)
+        self._lending.join(1)
         self._door.close()
         self._bound.close()
         deadline = time.monotonic() + within
@@ -60,13 +62,13 @@ class SocketLender:
                 borrower, _ = self._door.accept()
             except OSError:
                 return
+            self._borrowers.add(borrower)
             try:
                 socket.send_fds(borrower, [b"socket"], [self._bound.fileno()])
             except OSError as error:
                 _log.warning("a gateway did not take the socket", extra={"reason": str(error)})
+                self._borrowers.discard(borrower)
                 borrower.close()
-                continue
-            self._borrowers.add(borrower)
 
 
 class BorrowedSocket:
@@ -79,12 +81,17 @@ class BorrowedSocket:
             OSError: there is none, or it is stopping.
         """
         self._lender = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._lender.connect(str(path))
-        _, descriptors, _, _ = socket.recv_fds(self._lender, 16, 1)
-        if not descriptors:
-            raise ConnectionError(f"The lender at {path} gave no socket; it is stopping.")
+        try:
+            self._lender.connect(str(path))
+            _, descriptors, _, _ = socket.recv_fds(self._lender, 16, 1)
+            if not descriptors:
+                raise ConnectionError(f"the lender at {path} gave no socket; it is stopping")
+        except OSError:
+            self._lender.close()
+            raise
         self.listening = socket.socket(fileno=descriptors[0])
         """Listens; other gateways may accept from it, too."""
+        self.listening.set_inheritable(False)
         self.listening.listen(_BACKLOG)
         self.listening.setblocking(False)
 

@@ -147,11 +147,11 @@ async def generate_cache(request: Request) -> Response:
 
 
 ROUTES: Final[Sequence[Route]] = [
+    Route(f"{PREFIX}/data", data),
     Route(f"{PREFIX}/runs", runs),
     Route(f"{PREFIX}/run_tools", run_tools),
     Route(f"{PREFIX}/hosts", hosts),
     Route(f"{PREFIX}/module_list", module_list),
-    Route(f"{PREFIX}/data", data),
     Route(f"{PREFIX}/data_csv", data_csv),
     Route(f"{PREFIX}/version", version),
     Route(f"{PREFIX}/config", config),

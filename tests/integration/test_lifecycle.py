@@ -326,14 +326,14 @@ def _accepts(host: str, port: int) -> bool:
 def test_it_runs_on_an_existing_cluster_and_leaves_it_as_it_was(folder: Path, logs: Path, cluster: str) -> None:
     # Paths that mean something in our folder and not in the cluster's.
     ours = ("--ray-address", cluster, "--logdir", os.path.relpath(logs, ROOT), "--port", "0")
-    # Twice, each with another port and folder: nothing of the first is in the way of the second.
-    for number in (1, 2):
-        state = folder / f"guest-{number}"
-        with serving(folder, *ours, "--state-dir", os.path.relpath(state, ROOT)) as serve:
+    # One after the other, each with another port and folder: nothing of the first is in the way of the second.
+    for front in ("direct", "haproxy"):
+        state = folder / f"guest-{front}"
+        with serving(folder, *ours, "--front", front, "--state-dir", os.path.relpath(state, ROOT)) as serve:
             serve.wait_until_ready()
             assert serve.get(f"{API}data", **OVERVIEW).status_code == 200
             assert len(list((state / "results").glob("*/*"))) == 1
-            if number == 1:
+            if front == "direct":
                 status, said = refused(*ours, "--state-dir", folder / "third")
                 assert (status, "Ray Serve is running on this cluster already" in said) == (1, True)
                 assert serve.get("healthz").status_code == 200

@@ -59,9 +59,11 @@ def bounded_answer(task: ToolTask, answer: Answer) -> tuple[bytes, str, int]:
         # What a small host leaves of its share is for the larger ones after it.
         share = room // (len(task.hosts) - left)
         head_bytes = len(json.dumps(head))
-        events = thin(trace, max(share - head_bytes, 0))
-        found[host] = replace(events, data=_renumbered(events.data, number))
-        heads[host] = head
+        # From the tenth host on, process ids are a digit longer, in events of a hundred bytes and more.
+        longer = (len(str(number + 1)) - 1) / 100
+        events = thin(trace, max(int((share - head_bytes) * (1 - longer)), 0))
+        events = replace(events, data=_renumbered(events.data, number))
+        found[host], heads[host] = events, head
         room = max(room - head_bytes - len(events.data), 0)
     in_order = [found[host] for host in task.hosts]
     head = _merged([heads[host] for host in task.hosts])

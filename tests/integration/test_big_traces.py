@@ -185,6 +185,19 @@ async def test_a_window_from_small_blocks_is_the_window_from_the_whole_table(eng
         await engine.ask(["host"], **queries[-1])
 
 
+async def test_of_many_hosts_each_keeps_something(engine: Engine, cpu_session: Path) -> None:
+    profile = next(cpu_session.glob("*.xplane.pb"))
+    hosts = [f"host-{number:02}" for number in range(12)]
+    await engine.convert({hosts[0]: profile})
+    for host in hosts[1:]:
+        for file in list(engine.folder.glob(f"{hosts[0]}.*")):
+            os.link(file, engine.folder / file.name.replace(hosts[0], host))
+    one, _ = await engine.ask(hosts[:1])
+    header, thinned = await engine.ask(hosts, max_bytes=one.size * 3, merged_tables=0)
+    assert one.size * 2 < header.size <= one.size * 3
+    assert {event["pid"] // 1000 for event in timed_events(thinned)} == set(range(1, 13))
+
+
 class OneFile:
     """A bucket with one file, which counts how often it is read."""
 

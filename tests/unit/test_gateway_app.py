@@ -13,11 +13,15 @@ from hosting.gateway_app import create_app
 from hosting.replies import RecordReply
 from hosting.services import Services
 from hosting.settings import Settings
+from loaders.engines import tasks
 from loaders.errors import ProfileError, StoreUnreachable
-from loaders.jobs import ToolJob
+from loaders.jobs import ToolJob, plan_job
+from loaders.records import RecordHeader, record_bytes
 from loaders.result_store import ResultStore
-from loaders.sessions import RootState, Snapshot
+from loaders.sessions import HostFile, RootState, Session, Snapshot
+from loaders.stored_file import StoredFile
 from loaders.stores import StoreOptions
+from loaders.tools import TOOLS, canonical_parameters
 
 API = "/data/plugin/profile"
 ROOT = RootState("logs", "gs://bucket/logs", "empty", "", 0, 1, (), {}, 1.0, 0.1)
@@ -98,6 +102,23 @@ async def test_nothing_found_forbidden_and_unreachable_are_told_apart(
         assert listed["sessions"] == []
         assert listed["roots"][0]["status"] == status
         assert listed["roots"][0]["message"] == message
+
+
+async def test_how_many_events_a_trace_hides_is_in_a_header(assets: AssetLibrary, tmp_path: Path) -> None:
+    file = StoredFile("gs://bucket/logs/run/plugins/profile/s/host.xplane.pb", 1, 1.0, "etag", "1")
+    session = Session("run/s", "logs", "gs://bucket/logs/run/plugins/profile/s", (HostFile("host", file),), 1.0, True)
+    results = ResultStore(f"file://{tmp_path}", StoreOptions())
+    tool = TOOLS["trace_viewer@"]
+    for resolution, hidden in (("4000", 0), ("8000", 1234)):
+        parameters = canonical_parameters(tool, {"resolution": resolution})
+        header = RecordHeader("application/json", 2, "xprof", hidden_events=hidden)
+        key = plan_job(session, tool, parameters, "host", None).key(tasks.ENGINE)
+        await results.put(key, record_bytes(b"{}", header))
+    async with client(assets, tmp_path, Snapshot(1, (session,), (ROOT,))) as http:
+        query = {"run": "run/s", "tag": tool.name, "host": "host"}
+        answers = [await http.get(f"{API}/data", params={**query, "resolution": asked}) for asked in ("3640", "7000")]
+        assert [answer.text for answer in answers] == ["{}", "{}"]
+        assert [answer.headers.get("x-xprof-hosting-hidden-events") for answer in answers] == [None, "1234"]
 
 
 async def test_not_ready_says_why(assets: AssetLibrary, tmp_path: Path) -> None:

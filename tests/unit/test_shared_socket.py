@@ -70,7 +70,7 @@ def test_taking_back_waits_for_every_borrower_to_finish_but_not_for_ever(path: P
     lender.take_back(5)
     assert len(finished) == 2
     assert 0.3 <= time.monotonic() - began < 3
-    with pytest.raises(OSError, match="refused|stopping"):
+    with pytest.raises(OSError, match=r"refused|stopping"):
         BorrowedSocket(path)
 
 

@@ -21,7 +21,7 @@ _KEEP_ALIVE_SECONDS: Final = 75
 class GatewayServer:
     """Serves an ASGI application on a borrowed socket, in a thread with an event loop of its own.
 
-    Ray Serve's own loop for replicas is asyncio's, which takes twice as long for a small answer as uvloop.
+    Ray Serve's own loop for replicas is asyncio's, and slower than uvloop.
     """
 
     def __init__(self, build: Callable[[], ASGIApp], borrowed: BorrowedSocket) -> None:

@@ -63,6 +63,7 @@ class Shard:
         self._hot = HotSessions(settings.engine_processes)
         self._max_waiting = settings.max_waiting
         self._tested: asyncio.Task[None] | None = None
+        self._calls: set[str] = set()
 
     @cached_property
     def _peers(self) -> ShardClient:
@@ -135,8 +136,17 @@ class Shard:
             contents = await asyncio.gather(*(asyncio.to_thread(path.read_bytes) for path in paths))
             return EntryReply({path.name: as_array(data) for path, data in zip(paths, contents, strict=True)})
 
-    async def ping(self) -> None:
-        """Says that this replica's event loop runs."""
+    async def call(self, identity: str, method: str, *args: Any) -> Any:
+        """Calls one of the other methods; `works_on` knows of it until it has ended."""
+        self._calls.add(identity)
+        try:
+            return await getattr(self, method)(*args)
+        finally:
+            self._calls.discard(identity)
+
+    async def works_on(self, identity: str) -> bool:
+        """Whether the call of this identity runs here."""
+        return identity in self._calls
 
     async def metrics(self) -> tuple[str, str]:
         """This replica's name and counts."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import uuid
 from contextvars import Context
 from dataclasses import replace
 from typing import Any, Final
@@ -23,7 +24,7 @@ from loaders.tools import Family
 
 _log = logging.getLogger(__name__)
 _PATIENCE_SECONDS: Final = 2.0
-_UNANSWERED: Final = 2
+_DOUBTS: Final = 2
 # Until Ray has noticed by itself that a replica hangs, and has replaced it.
 _AVOID_SECONDS: Final = 30.0
 
@@ -97,6 +98,8 @@ class ShardClient:
                 _log.warning("a shard does not answer; asking the next", extra={"work": what, "attempt": attempt})
                 self._silent[owners.key] = True
                 owners = replace(owners, first=owners.first + 1)
+            except _Forgotten:
+                _log.warning("a call was lost; making it again", extra={"work": what, "attempt": attempt})
             except BackPressureError:
                 raise Overloaded("More requests are waiting than this service accepts. Try again shortly.") from None
             except DeploymentUnavailableError:
@@ -107,19 +110,22 @@ class ShardClient:
         )
 
     async def _answer(self, owners: Owners, method: str, *args: Any) -> Any:
-        """The answer to a call; from time to time the owner is asked whether it is alive.
+        """The answer to a call; from time to time the owner is asked whether it still works on it.
 
         Raises:
-            _Silent: it is not, or hangs.
+            _Silent: it does not answer.
+            _Forgotten: it knows nothing of the call.
         """
-        response = self._send(owners, method, *args)
+        identity = uuid.uuid4().hex
+        response = self._send(owners, "call", identity, method, *args)
         answer = asyncio.ensure_future(_result(response))
-        unanswered = 0
+        doubts = 0
         try:
             while not (await asyncio.wait({answer}, timeout=_PATIENCE_SECONDS))[0]:
-                unanswered = 0 if await self._alive(owners) else unanswered + 1
-                if unanswered == _UNANSWERED and not answer.done():
-                    raise _Silent
+                problem = await self._doubt(owners, identity)
+                doubts = doubts + 1 if problem else 0
+                if problem and doubts == _DOUBTS and not answer.done():
+                    raise problem
             return answer.result()
         finally:
             if not answer.done():
@@ -133,21 +139,27 @@ class ShardClient:
         handle = self._handle.options(session_id=owners.encode(), method_name=method)
         return Context().run(handle.remote, *args)
 
-    async def _alive(self, owners: Owners) -> bool:
-        """Whether the owner answers; also when it is away, since the call itself will tell that."""
-        response = self._send(replace(owners, strict=True), "ping")
+    async def _doubt(self, owners: Owners, identity: str) -> Exception | None:
+        """What speaks against waiting on for a call, if anything does."""
+        response = self._send(replace(owners, strict=True), "works_on", identity)
         try:
-            await asyncio.wait_for(_result(response), _PATIENCE_SECONDS)
+            known: bool = await asyncio.wait_for(_result(response), _PATIENCE_SECONDS)
         except TimeoutError:
             response.cancel()
-            return False
+            return _Silent()
         except (RayActorError, BackPressureError, DeploymentUnavailableError):
-            return True
-        return True
+            # The owner is away, which the call itself will tell.
+            return None
+        # Of several owners, another one may have been asked.
+        return None if known or owners.count > 1 else _Forgotten()
 
 
 class _Silent(Exception):
     """A shard does not answer."""
+
+
+class _Forgotten(Exception):
+    """A call or its answer was lost on the way."""
 
 
 async def _result(response: Any) -> Any:

@@ -29,8 +29,11 @@ class WaitingShard:
     async def self_test(self) -> MapReply:
         return MapReply()
 
-    async def ping(self) -> None:
-        return None
+    async def call(self, identity: str, method: str, *args: Any) -> Any:
+        return await getattr(self, method)(*args)
+
+    async def works_on(self, identity: str) -> bool:
+        return True
 
     async def tool_data(self, job: ToolJob, request: str, urgent: bool = True, helping: bool = False) -> RecordReply:
         self._note(f"{job.tool} began")

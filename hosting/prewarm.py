@@ -16,7 +16,7 @@ from loaders.errors import ProfileError
 from loaders.jobs import ToolJob, inspection_job, plan_job
 from loaders.records import Record
 from loaders.sessions import Session, Snapshot
-from loaders.tools import TOOLS, Family, Tool, canonical_parameters
+from loaders.tools import TOOLS, Family, Tool, canonical_parameters, listed_hosts
 
 _log = logging.getLogger(__name__)
 
@@ -82,8 +82,7 @@ class Prewarmer:
             record = await self._made(inspection_job(session, split=split))
             tools = json.loads(record.body("identity"))["tools"] if record is not None else ()
         for tool in _in_order(tools or ()):
-            for job in default_jobs(session, tool, split=split):
-                await self._made(job)
+            await self._made(default_job(session, tool, split=split))
         _log.info(
             "prewarmed a session",
             extra={"session": session.name, "tools": len(tools or ()), "seconds": round(time.monotonic() - started, 3)},
@@ -94,13 +93,12 @@ class Prewarmer:
         return Record(reply.record.data) if reply.record is not None else None
 
 
-def default_jobs(session: Session, tool: Tool, *, split: bool) -> list[ToolJob]:
-    """What the UI asks for when it opens a tool: all hosts where the tool offers them together, else the first."""
-    hosts = sorted(item.host for item in session.hosts)
+def default_job(session: Session, tool: Tool, *, split: bool) -> ToolJob:
+    """What the UI asks for when it opens a tool: the first of the hosts that are offered, which may be all of them."""
     # What a window of 1,500 pixels asks for; once a trace is converted, other widths take little.
     query = {"resolution": "4000"} if tool.family is Family.TRACE else {}
-    host = None if tool.hosts == "only_all" or not hosts else hosts[0]
-    return [plan_job(session, tool, canonical_parameters(tool, query), host, None, split=split)]
+    host = listed_hosts(tool, sorted(item.host for item in session.hosts))[0]
+    return plan_job(session, tool, canonical_parameters(tool, query), host, None, split=split)
 
 
 def arrived(before: Snapshot | None, now: Snapshot, wall: float) -> list[Session]:

@@ -156,12 +156,16 @@ class Parser:
             await self.derived.keep_map(family, item, folder, found)
             _log.info("mapped a host", extra={"work": what, "source_bytes": item.file.size})
 
-    async def _from_files(self, job: ToolJob) -> bytes:
-        """One engine call on the files themselves, using and keeping derived files where there is one host."""
+    async def _from_files(self, job: ToolJob, left_out: dict[str, str] | None = None) -> bytes:
+        """One engine call on the files themselves, using and keeping derived files where there is one host.
+
+        Args:
+            left_out: hosts that are not in the job any more, with the reasons.
+        """
         async with AsyncExitStack() as stack:
             scratch = await stack.enter_async_context(self.cache.scratch())
             folder = session_folder(scratch, _folder_name(job))
-            hosts, left_out = list(job.hosts), dict[str, str]()
+            hosts = list(job.hosts)
             if dict(job.parameters).get("names_only") == "1":
                 hosts = []
             elif job.tolerant:
@@ -197,6 +201,9 @@ class Parser:
             scratch = await stack.enter_async_context(self.cache.scratch())
             folder = session_folder(scratch, _folder_name(job))
             good, left_out = await self._provide_all(job, job.family, provide)
+            if len(good) == 1:
+                # xprof reduces nothing where there is one host, but reads its file.
+                return await self._from_files(replace(job, hosts=tuple(good), tolerant=False), left_out)
             # Without saved results xprof clears its folder of op stats first, so their maps lie elsewhere; with them it
             # would not reduce, but parse every file itself. A trace's reduce only ever reads saved tables.
             saved = job.family is Family.TRACE

@@ -45,9 +45,20 @@ def log_root(tmp_path_factory: pytest.TempPathFactory, cpu_session: Path) -> Pat
 
 
 @pytest.fixture(scope="session")
-def service(log_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
+def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The service's state folder."""
+    return tmp_path_factory.mktemp("service_state")
+
+
+@pytest.fixture(scope="session")
+def logs(state: Path) -> Path:
+    """The service's log file."""
+    return state / "logs" / "xprof-hosting.jsonl"
+
+
+@pytest.fixture(scope="session")
+def service(log_root: Path, state: Path) -> Iterator[ServiceProcess]:
     """The service with two gateways and two shards on the tree. Sessions of more than 10 MiB are split by host."""
-    state = tmp_path_factory.mktemp("state")
     arguments = ["--logdir", str(log_root), "--port", "0", "--state-dir", str(state), "--shards", "2"]
     arguments += ["--gateways", "2", "--shard-budget-mib", "10", "--prewarm", "off"]
     with ServiceProcess(arguments, log=state / "service.log") as running:

@@ -160,7 +160,7 @@ def world(
     add_session(folder / "logs", "first", "s1", {"host": first})
     add_session(folder / "logs", "second", "s1", {"host": second})
     add_session(folder / "logs", "pair", "s1", {"host-0": second, "host-1": second})
-    arguments = ["--port", "0", "--state-dir", str(folder / "state"), "--shards", "2"]
+    arguments = ["--port", "0", "--state-dir", str(folder / "state"), "--shards", "2", "--prewarm", "off"]
     arguments += ["--bucket-interval", str(INTERVAL)]
     for root in ("good=gs://logs/team", "root=gs://shared", "s3=s3://s3logs/team/", "missing=gs://no-such-bucket"):
         arguments += ["--logdir", root]

@@ -8,6 +8,7 @@ import re
 import signal
 import threading
 import time
+import uuid
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -21,12 +22,6 @@ from hosting.affinity_router import rank_slots
 from hosting.service_process import ServiceProcess
 
 API = "data/plugin/profile/"
-
-
-@pytest.fixture(scope="module")
-def logs(service: ServiceProcess, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The service's log file."""
-    return next(tmp_path_factory.getbasetemp().glob("state*/logs/xprof-hosting.jsonl"))
 
 
 @pytest.fixture(scope="module")
@@ -46,12 +41,29 @@ def _lines(logs: Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in logs.read_text().splitlines()]
 
 
+def _clients_of_both_gateways(service: ServiceProcess, logs: Path) -> list[httpx.Client]:
+    """Clients with one open connection each, some to either gateway."""
+    clients: dict[str, httpx.Client] = {}
+    deadline = time.monotonic() + 30
+    while True:
+        identity = uuid.uuid4().hex
+        clients[identity] = httpx.Client(base_url=service.address, timeout=120)
+        clients[identity].get("healthz", headers={"x-request-id": identity})
+        reached = Counter(line["process"] for line in _lines(logs) if line["request_id"] in clients)
+        if len(reached) == 2 and min(reached.values()) >= 3:
+            return list(clients.values())
+        assert time.monotonic() < deadline, f"one gateway takes every connection: {reached}"
+
+
 def test_one_parse_serves_all_who_ask_at_once_whichever_gateway_they_reach(
-    client: httpx.Client, large: str, logs: Path
+    service: ServiceProcess, large: str, logs: Path
 ) -> None:
     query = {"run": large, "tag": "overview_page"}
-    with ThreadPoolExecutor(12) as pool:
-        answers = list(pool.map(lambda _: client.get(f"{API}data", params=query), range(12)))
+    clients = _clients_of_both_gateways(service, logs)
+    with ThreadPoolExecutor(len(clients)) as pool:
+        answers = list(pool.map(lambda each: each.get(f"{API}data", params=query), clients))
+    for each in clients:
+        each.close()
     assert {answer.status_code for answer in answers} == {200}
     assert len({answer.content for answer in answers}) == 1
     made = [line for line in _lines(logs) if line["message"] == "made a result" and large in str(line.get("work"))]

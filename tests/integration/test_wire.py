@@ -91,13 +91,10 @@ def test_answers_carry_a_request_id_of_the_clients_choice_or_ours(client: httpx.
     assert len(client.get("healthz").headers["x-request-id"]) >= 32
 
 
-def test_a_request_id_crosses_gateway_shard_and_engine_in_the_logs(
-    client: httpx.Client, service: ServiceProcess, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_a_request_id_crosses_gateway_shard_and_engine_in_the_logs(client: httpx.Client, logs: Path) -> None:
     query = {"run": "cpu/two", "tag": "trace_viewer@", "host": "demo-host-0", "resolution": "1234"}
     assert client.get(f"{API}data", params=query, headers={"x-request-id": "follow-me"}).status_code == 200
-    log = next(tmp_path_factory.getbasetemp().glob("state*/logs/xprof-hosting.jsonl"))
-    lines = [json.loads(line) for line in Path(log).read_text().splitlines()]
+    lines = [json.loads(line) for line in logs.read_text().splitlines()]
     roles = {line["role"] for line in lines if line["request_id"] == "follow-me"}
     assert roles == {"gateway", "shard", "engine"}
 

@@ -28,7 +28,7 @@ help:
 	@echo "make install    make the virtual environment $(VENV) from requirements.txt"
 	@echo "make test       install what the tests need and run the whole suite (ARGS='-k name' to choose)"
 	@echo "make test-fast  only the tests without servers, browsers and long runs"
-	@echo "make bench      measure against the stock xprof server (ARGS=--quick: fewer repetitions)"
+	@echo "make bench      measure against the stock xprof server and others (ARGS=--quick: small sessions)"
 	@echo "make lint       ruff and mypy --strict"
 	@echo "make lock       resolve the dependencies of pyproject.toml anew"
 	@echo "make clean      remove $(VENV) and caches"

@@ -36,7 +36,7 @@ from hosting.demo import capture_demo_session
 from loaders.engines.accelerated import AcceleratedEngine, LinkedHost
 from loaders.engines.tiny_xspace import tiny_xspace
 from loaders.engines.trust import TABLE, TrustTable, Verdict, accelerated_binary, accelerated_version, case_of
-from loaders.tools import ALL_HOSTS, INSPECTION, TOOLS, Family, Tool, canonical_parameters, listed_hosts
+from loaders.tools import ALL_HOSTS, TOOLS, Family, Tool, canonical_parameters, listed_hosts
 from loaders.xspace_scan import scan_xspace
 
 HOSTS_PER_TOOL: Final = 2
@@ -238,25 +238,12 @@ async def _compare_all(
     try:
         found = []
         for session in sessions:
-            found += [await _inspection(engine, stock, session)]
             for name in tools:
                 if name in TOOLS:
                     found += [item async for item in _tool(engine, stock, session, TOOLS[name])]
         return found
     finally:
         await engine.close()
-
-
-async def _inspection(engine: AcceleratedEngine, stock: httpx.Client, session: Session) -> Comparison:
-    answer = await engine.answer(INSPECTION.name, (), _linked(session.files))
-    asked = Comparison(session.name, INSPECTION.name, ALL_HOSTS, (), _case(session.files), telling=True)
-    if answer is None:
-        return replace(asked, refused=True)
-    ours = json.loads(answer.data)
-    tools = await _get(stock, "run_tools", {"run": session.name})
-    modules = await _get(stock, "module_list", {"run": session.name, "tag": "graph_viewer"})
-    theirs = {"tools": tools.json(), "modules": sorted(name for name in modules.text.split(",") if name)}
-    return replace(asked, difference=None if ours == theirs else f"{ours} is not {theirs}")
 
 
 async def _tool(

@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import time
+import uuid
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import Final, Protocol
@@ -15,6 +16,7 @@ from hosting.replies import RecordReply
 from loaders.errors import ProfileError
 from loaders.jobs import ToolJob, inspection_job, plan_job
 from loaders.records import Record
+from loaders.request_context import request_id
 from loaders.sessions import Session, Snapshot
 from loaders.tools import TOOLS, Family, Tool, canonical_parameters, listed_hosts
 
@@ -77,6 +79,7 @@ class Prewarmer:
 
     async def _warm(self, session: Session, tools: Sequence[str] | None) -> None:
         started = time.monotonic()
+        request_id.set(f"prewarm-{uuid.uuid4().hex}")
         split = splits(session, self._budget)
         if tools is None:
             record = await self._made(inspection_job(session, split=split))

@@ -107,8 +107,10 @@ class Shard:
             metrics.PARSE_FAILURES.labels(job.tool, problem.code).inc()
             if not urgent:
                 metrics.PREWARMED.labels("failed").inc()
-            _log.warning(
-                "a result could not be made", extra={"work": job.what, "code": problem.code, "reason": str(problem)}
+            _log.log(
+                logging.WARNING if urgent else logging.INFO,
+                "a result could not be made",
+                extra={"work": job.what, "code": problem.code, "reason": str(problem)},
             )
             return RecordReply(key, problem=problem)
         if not urgent:

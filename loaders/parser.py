@@ -13,7 +13,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
 
 from cachetools import LRUCache
 
@@ -21,19 +20,16 @@ from loaders.derived_files import DerivedFiles, map_key, map_output
 from loaders.engines import tasks
 from loaders.engines.accelerated import AcceleratedEngine, LinkedHost
 from loaders.engines.pool import EnginePool, session_folder
-from loaders.errors import BadParameter, DiskFull, InvalidProfile, NotFound, ObjectChanged, ProfileTooLarge
+from loaders.errors import BadParameter, DiskFull, InvalidProfile, NotFound, ProfileTooLarge
 from loaders.file_cache import FileCache
+from loaders.host_files import HostFiles, check_size, check_unchanged
 from loaders.jobs import ToolJob
 from loaders.records import RecordHeader, record_bytes
 from loaders.sessions import HostFile
 from loaders.single_flight import SingleFlight
-from loaders.stored_file import StoredFile
 from loaders.stores import Store
 from loaders.tools import INSPECTION, Family, order_tools
 from loaders.trace_blocks import TraceBlocks
-
-MAX_FILE_BYTES: Final = (1 << 31) - 1
-"""Protobuf's limit for one message."""
 
 _log = logging.getLogger(__name__)
 
@@ -54,9 +50,9 @@ class Parser:
         """`store_of` gives the store of a log root's name; the accelerated engine, if any, is asked before the pool."""
         self.cache = cache
         self.derived = DerivedFiles(cache)
+        self.files = HostFiles(cache, store_of)
         self.blocks = TraceBlocks(cache, self.derived, pool)
         self._pool = pool
-        self._store_of = store_of
         self._accelerated = accelerated
         self._maps: SingleFlight[None] = SingleFlight()
         # Identities of files that a scan has found whole.
@@ -100,12 +96,13 @@ class Parser:
             ProfileError: what went wrong, in words for the user.
         """
         provide = provide or self.map_host
+        if job.tool == INSPECTION.name:
+            # By the reference in any case: it looks at no events for this, which is quicker still.
+            return await self._inspection_record(job, provide)
         if self._accelerated is not None:
             record = await self._from_accelerated(job, self._accelerated)
             if record is not None:
                 return record
-        if job.tool == INSPECTION.name:
-            return await self._inspection_record(job, provide)
         if job.family is Family.HLO:
             return await self._from_hlo(job, provide)
         if job.family is Family.FILES or len(job.hosts) == 1:
@@ -119,7 +116,7 @@ class Parser:
             return None
         async with AsyncExitStack() as stack:
             try:
-                paths = await self._open_files(stack, job, job.hosts)
+                paths = await self.files.open(stack, job, job.hosts)
             except (ProfileTooLarge, DiskFull):
                 # Such a host may be left out, or mapped by itself.
                 return None
@@ -128,7 +125,7 @@ class Parser:
             answer = await engine.answer(job.tool, job.parameters, linked)
             if answer is None:
                 return None
-            await asyncio.to_thread(_check_unchanged, job.hosts)
+            await asyncio.to_thread(check_unchanged, job.hosts)
         size = len(answer.data)
         header = RecordHeader(
             answer.content_type, size, engine.name, seconds=answer.seconds, peak_bytes=answer.peak_bytes
@@ -139,7 +136,7 @@ class Parser:
         async with AsyncExitStack() as stack:
             scratch = await stack.enter_async_context(self.cache.scratch())
             folder = session_folder(scratch, _folder_name(job))
-            await self._link_files(stack, job, [item], folder)
+            await self.files.link(stack, job, [item], folder)
             what = f"{family.value} of session '{job.session}', host '{item.host}'"
             found: tasks.Inspection | None = None
             if family is Family.HLO:
@@ -151,7 +148,7 @@ class Parser:
             else:
                 task = self._task("trace_viewer@", (), job, [item], folder)
                 await self._pool.run(tasks.tool_data, task, what=what)
-            await asyncio.to_thread(_check_unchanged, [item])
+            await asyncio.to_thread(check_unchanged, [item])
             self._sound[item.file.identity] = True
             await self.derived.keep_map(family, item, folder, found)
             _log.info("mapped a host", extra={"work": what, "source_bytes": item.file.size})
@@ -177,12 +174,12 @@ class Parser:
                 (folder / f"{hosts[0].host}{tasks.XPLANE_SUFFIX}").touch()
                 await self.blocks.link(stack, job, hosts, folder)
             else:
-                await self._link_files(stack, job, hosts, folder)
+                await self.files.link(stack, job, hosts, folder)
             task = self._task(
                 job.tool, job.parameters, job, hosts, folder, saved=saved, left_out=left_out, scanned=converted
             )
             data = await self._run(task, scratch, job)
-            await asyncio.to_thread(_check_unchanged, hosts)
+            await asyncio.to_thread(check_unchanged, hosts)
             for item in hosts:
                 self._sound[item.file.identity] = True
             if not saved:
@@ -214,7 +211,7 @@ class Parser:
             if job.tool == "overview_page" and not all(known and known.is_training for known in facts.values()):
                 # Not in training: xprof reads every XSpace again, for the latency of inference requests.
                 again = [item for item, known in facts.items() if known is None or known.may_have_requests]
-                await self._link_files(stack, job, again, folder)
+                await self.files.link(stack, job, again, folder)
             for item in good:
                 if item not in again:
                     (folder / f"{item.host}{tasks.XPLANE_SUFFIX}").touch()
@@ -233,7 +230,7 @@ class Parser:
                 scanned=True,
             )
             data = await self._run(task, scratch, job)
-            await asyncio.to_thread(_check_unchanged, good)
+            await asyncio.to_thread(check_unchanged, good)
             return data
 
     async def _inspection_record(self, job: ToolJob, provide: Provide) -> bytes:
@@ -301,16 +298,17 @@ class Parser:
         """Brings every host's derived files here; bad files are left out where the job allows it."""
 
         async def one(item: HostFile) -> None:
-            _check_size(item)
+            check_size(item)
             await provide(job, item, family)
 
         return await self._keep_good(job, one)
 
     async def _sound_hosts(self, job: ToolJob) -> tuple[list[HostFile], dict[str, str]]:
         async def one(item: HostFile) -> None:
-            _check_size(item)
+            check_size(item)
             if item.file.identity not in self._sound:
-                async with self.cache.open(item.file, self._store_of(job.root)) as path:
+                async with AsyncExitStack() as stack:
+                    [path] = await self.files.open(stack, job, [item])
                     await self._pool.run(tasks.scan, path, what=f"the scan of host '{item.host}'")
                 self._sound[item.file.identity] = True
 
@@ -334,46 +332,6 @@ class Parser:
         if not good and first is not None:
             raise first
         return good, left_out
-
-    async def _link_files(self, stack: AsyncExitStack, job: ToolJob, hosts: Sequence[HostFile], folder: Path) -> None:
-        """Links the hosts' XPlane files into the folder, fetching what is not here."""
-        for item, path in zip(hosts, await self._open_files(stack, job, hosts), strict=True):
-            (folder / f"{item.host}{tasks.XPLANE_SUFFIX}").symlink_to(path)
-
-    async def _open_files(self, stack: AsyncExitStack, job: ToolJob, hosts: Sequence[HostFile]) -> list[Path]:
-        """The hosts' XPlane files on this machine, several fetched at once; they stay until the stack is closed."""
-        for item in hosts:
-            _check_size(item)
-        store = self._store_of(job.root)
-        leases = [self.cache.open(item.file, store) for item in hosts]
-        results = await asyncio.gather(*(lease.__aenter__() for lease in leases), return_exceptions=True)
-        paths: list[Path] = []
-        failed: BaseException | None = None
-        for lease, result in zip(leases, results, strict=True):
-            if isinstance(result, BaseException):
-                failed = failed or result
-                continue
-            stack.push_async_exit(lease)
-            paths.append(result)
-        if failed is not None:
-            raise failed
-        return paths
-
-
-def _check_size(item: HostFile) -> None:
-    if item.file.size > MAX_FILE_BYTES:
-        raise ProfileTooLarge(
-            f"The file of host '{item.host}' has {item.file.size / 2**30:.2f} GiB; XProf's format ends at 2 GiB "
-            f"(protobuf's limit). Capture for a shorter time or with a lower tracer level."
-        )
-
-
-def _check_unchanged(hosts: Sequence[HostFile]) -> None:
-    """Raises ObjectChanged if a local file was written to while the engine read it; others were read from a copy."""
-    for item in hosts:
-        path = item.file.local_path
-        if path is not None and (not path.exists() or StoredFile.from_stat(path, path.stat()) != item.file):
-            raise ObjectChanged(f"The file of host '{item.host}' changed while it was read. Try again in a moment.")
 
 
 def _folder_name(job: ToolJob) -> str:

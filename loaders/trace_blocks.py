@@ -19,6 +19,7 @@ from loaders.file_cache import FileCache
 from loaders.jobs import ToolJob
 from loaders.sessions import HostFile
 from loaders.single_flight import SingleFlight
+from loaders.tickets import Ticket, current_ticket
 from loaders.tools import Family
 
 WORTH_BYTES: Final = 2 << 20
@@ -61,6 +62,8 @@ class TraceBlocks:
             await asyncio.gather(*self._background, return_exceptions=True)
 
     async def _attempt(self, job: ToolJob, item: HostFile, key: str) -> None:
+        # Nobody waits for this; whoever made it necessary is gone before it has its turn.
+        current_ticket.set(Ticket(wanted=True))
         try:
             await self._making.do(key, lambda: self._make(job, item, key))
         except (ProfileError, ValueError, OSError) as error:

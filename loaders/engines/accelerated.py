@@ -24,10 +24,10 @@ from typing import Final, Literal
 from cachetools import LRUCache
 
 from loaders.engines.accelerated_server import AcceleratedServer, LimitPassed, Reply, ServerDied
-from loaders.engines.tasks import HLO_SUFFIX, XPLANE_SUFFIX
+from loaders.engines.tasks import XPLANE_SUFFIX
 from loaders.engines.trust import case_of
 from loaders.errors import DiskFull, InvalidProfile, ProfileTooLarge
-from loaders.tools import ALL_HOSTS, INSPECTION
+from loaders.tools import ALL_HOSTS
 from loaders.unbroken import in_thread
 from loaders.xspace_scan import scan_xspace
 
@@ -68,7 +68,7 @@ class LinkedHost:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Tool data, or for an inspection its JSON."""
+    """Tool data."""
 
     data: bytes
     gzip_data: bytes | None
@@ -84,7 +84,6 @@ class _Set:
     folder: Path
     tools: tuple[str, ...] | None = None
     """None until the engine has said which tools it offers for them."""
-    modules: tuple[str, ...] = ()
     refused: set[tuple[object, ...]] = field(default_factory=set)
     """Requests that it does not answer."""
 
@@ -153,8 +152,7 @@ class AcceleratedEngine:
         """The tool's data of these hosts together; None when it is not trusted with them, refuses or fails.
 
         It is never asked about a file that is not a whole XSpace: about those only the reference engine's words count.
-        The files must stay while this runs. For the pseudo-tool of an inspection the data is JSON, `{"tools": […],
-        "modules": […]}`, in the engine's order.
+        The files must stay while this runs.
 
         Raises:
             NotFound, AccessDenied, ObjectChanged, StoreUnreachable: a file can't be read.
@@ -213,12 +211,8 @@ class AcceleratedEngine:
             reply = await self._get(files, "run_tools", {})
             peak = reply.peak_bytes
             files.tools = _tools(reply)
-            files.modules = await in_thread(partial(_modules, files.folder))
         if not files.tools:
             return None
-        if tool == INSPECTION.name:
-            data = json.dumps({"tools": files.tools, "modules": files.modules}).encode()
-            return Answer(data, None, "application/json", time.monotonic() - started, peak)
         host = hosts[0].host if len(hosts) == 1 else ALL_HOSTS
         reply = await self._get(files, "data", {"tag": tool, "host": host, **dict(parameters)})
         if reply.status != 200 or not reply.body:
@@ -298,8 +292,3 @@ def _tools(reply: Reply) -> tuple[str, ...]:
     except ValueError:
         return ()
     return tuple(str(name) for name in found) if isinstance(found, list) else ()
-
-
-def _modules(folder: Path) -> tuple[str, ...]:
-    """The programs that it has written out, as the reference engine's are found."""
-    return tuple(sorted(path.name.removesuffix(HLO_SUFFIX) for path in folder.glob(f"*{HLO_SUFFIX}")))

@@ -74,7 +74,7 @@ def trusted(tool: str, parameters: Sequence[tuple[str, str]] = (), case: str | N
     """Whether the accelerated engine's answer may stand for the reference engine's, with the versions installed here.
 
     Args:
-        tool: a tool's name, or that of `loaders.tools.INSPECTION` for a session's tools and modules.
+        tool: a tool's name.
         parameters: canonical ones, as a job has them.
         case: as `case_of` names it; None asks whether there is any case for which it may.
     """

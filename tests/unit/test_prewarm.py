@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from dataclasses import replace
+from pathlib import Path
+
+import pytest
 
 from hosting.prewarm import Prewarmer, arrived
 from hosting.replies import RecordReply, as_array
+from hosting.services import Services
+from hosting.settings import Settings
 from loaders.errors import InvalidProfile
 from loaders.jobs import ToolJob
 from loaders.records import RecordHeader, record_bytes
+from loaders.result_store import ResultStore
 from loaders.sessions import HostFile, Session, Snapshot
 from loaders.stored_file import StoredFile
+from loaders.stores import StoreOptions
 
 OFFERED = ["graph_viewer", "op_profile", "trace_viewer@", "memory_profile", "overview_page", "kernel_stats"]
 
@@ -100,3 +108,27 @@ def test_sessions_that_become_complete_arrive_and_old_ones_at_the_start_do_not()
     later = Snapshot(2, (old, young, replace(growing, complete=True)), ())
     assert [s.name for s in arrived(start, later, 10 * day)] == ["new"]
     assert arrived(later, later, 10 * day) == []
+
+
+async def test_opening_a_tool_logs_the_plan_and_has_the_others_made_unless_that_is_off(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    shards = Shards()
+    results = ResultStore(f"file://{tmp_path}", StoreOptions())
+    with caplog.at_level(logging.DEBUG, "hosting.services"):
+        for mode, made in (("off", False), ("links", True)):
+            services = Services(
+                Settings(prewarm=mode, shards=4, shard_budget_mib=0),  # type: ignore[arg-type]
+                None,  # type: ignore[arg-type]
+                None,  # type: ignore[arg-type]
+                shards,  # type: ignore[arg-type]
+                results,
+            )
+            services.follow(session())
+            await until_quiet(services.prewarmer)
+            assert bool(shards.asked) is made
+    [first, _] = [record for record in caplog.records if record.message == "plan"]
+    assert first.__dict__["split"] is True
+    assert first.__dict__["bytes"] == 20
+    assert "--shard-budget-mib" in first.__dict__["reason"]
+    assert {host: size for host, (size, _) in first.__dict__["hosts"].items()} == {"a": 10, "b": 10}

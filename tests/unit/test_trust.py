@@ -13,7 +13,7 @@ from benchmarks.parity import Comparison, verdicts
 from benchmarks.same_answer import same_answer
 from loaders.engines import tasks, trust
 from loaders.engines.trust import TABLE, TrustTable, case_of, engine_key, trusted
-from loaders.tools import INSPECTION, TOOLS, Family
+from loaders.tools import TOOLS, Family
 
 GPU = "GPU, one host"
 
@@ -35,7 +35,6 @@ def test_the_packaged_table_is_of_the_reference_engine_that_is_installed() -> No
 def test_a_tool_is_trusted_only_in_the_cases_that_were_equal(installed: None) -> None:
     group = (("group_by", "program"),)
     assert trusted("op_profile", group, GPU)
-    assert trusted(INSPECTION.name, (), GPU)
     assert not trusted("op_profile", group, "GPU+TPU, one host")
     assert not trusted("overview_page", (), GPU)
     assert trusted("op_profile", group)

@@ -113,7 +113,7 @@ def test_the_service_lets_the_trusted_engine_answer_and_says_so(
 async def test_a_session_is_inspected_by_the_reference_which_reads_no_events_for_it(
     cpu: dict[str, Path], tmp_path: Path
 ) -> None:
-    async with bench(tmp_path, everything) as both:
+    async with bench(tmp_path) as both:
         found = await both.open("tool_names", cpu)
         assert found.header.engine == tasks.ENGINE
         assert both.engine.pid is None

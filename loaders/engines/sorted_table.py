@@ -11,13 +11,12 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Any, BinaryIO, Final
 
+import cramjam
 import google_crc32c
 import numpy as np
 import numpy.typing as npt
-
-from loaders.engines.snappy import uncompress
 
 TRAILER_BYTES: Final = 5
 _FOOTER: Final = struct.Struct("<40sQ")
@@ -124,7 +123,7 @@ def _block(data: memoryview, offset: int, size: int) -> Bytes:
         case 0:
             return np.frombuffer(content, dtype=np.uint8)
         case 1:
-            return uncompress(content)
+            return _uncompressed(content)
         case kind:
             raise ValueError(f"a block of unknown compression {kind}")
 
@@ -147,3 +146,11 @@ def _number(number: int) -> bytes:
         number >>= 7
     out.append(number)
     return bytes(out)
+
+
+def _uncompressed(content: memoryview) -> Bytes:
+    try:
+        plain: Any = cramjam.snappy.decompress_raw(content)
+    except cramjam.DecompressionError as error:
+        raise ValueError(f"damaged block: {error}") from None
+    return np.frombuffer(plain, dtype=np.uint8)

@@ -14,6 +14,7 @@ import httpx
 import psutil
 import pytest
 
+from benchmarks.generate import generate_session
 from hosting.service_process import ServiceProcess
 from tests.session_folder import add_session
 
@@ -24,7 +25,9 @@ OVERVIEW = {"run": "run/s", "tag": "overview_page"}
 @pytest.fixture(scope="module")
 def arguments(tmp_path_factory: pytest.TempPathFactory, cpu_session: Path) -> list[str]:
     root = tmp_path_factory.mktemp("direct_front")
-    add_session(root / "logs", "run", "s", {"host": next(cpu_session.glob("*.xplane.pb"))})
+    source = next(cpu_session.glob("*.xplane.pb"))
+    add_session(root / "logs", "run", "s", {"host": source})
+    generate_session(source, root / "logs" / "slow", ["host"], 16, "s")
     return ["--logdir", str(root / "logs"), "--port", "0"]
 
 
@@ -106,7 +109,7 @@ def test_a_stopping_service_finishes_what_it_is_asked_and_takes_nothing_new(
 
         def ask() -> None:
             try:
-                asked.set_result(httpx.get(address, params=OVERVIEW, timeout=60))
+                asked.set_result(httpx.get(address, params={**OVERVIEW, "run": "slow/s"}, timeout=60))
             except httpx.HTTPError as error:
                 asked.set_exception(error)
 

@@ -97,9 +97,11 @@ class Shard:
         if helping and key in self._flight:
             # There is no other shard just now: the owner's own call for help has come back to it.
             return RecordReply(key, problem=Overloaded("There is no other shard to help."))
-        if key not in self._flight and len(self._flight) >= self._max_waiting:
+        # What nobody waits for does not count against people.
+        waiting = self._flight.urgent if urgent else len(self._flight)
+        if key not in self._flight and waiting >= self._max_waiting:
             return RecordReply(
-                key, problem=Overloaded(f"{len(self._flight)} results are being made or waited for. Try again shortly.")
+                key, problem=Overloaded(f"{waiting} results are being made or waited for. Try again shortly.")
             )
         try:
             key, data = await self._flight.do(key, lambda: self._find_or_make(job, key, helping))

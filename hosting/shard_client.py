@@ -1,4 +1,4 @@
-"""Calling shards: by affinity, with one more try when a replica dies or hangs under a call."""
+"""Calling shards: by affinity, with further tries when a replica dies or hangs under a call."""
 
 from __future__ import annotations
 
@@ -25,6 +25,8 @@ from loaders.tools import Family
 _log = logging.getLogger(__name__)
 _PATIENCE_SECONDS: Final = 2.0
 _DOUBTS: Final = 2
+# One for the owner, one for another that dies with it, as when a machine goes, and one for those that take their place.
+_ATTEMPTS: Final = 3
 # Until Ray has noticed by itself that a replica hangs, and has replaced it.
 _AVOID_SECONDS: Final = 30.0
 
@@ -89,7 +91,7 @@ class ShardClient:
     async def _call(self, owners: Owners, method: str, what: str, *args: Any) -> Any:
         if self._silent.get(owners.key):
             owners = replace(owners, first=owners.first + 1)
-        for attempt in (1, 2):
+        for attempt in range(1, _ATTEMPTS + 1):
             try:
                 return await self._answer(owners, method, *args)
             except RayActorError:
@@ -105,8 +107,8 @@ class ShardClient:
             except DeploymentUnavailableError:
                 raise StoreUnreachable("No shard is running just now. Try again shortly.", retry_after=5) from None
         raise ShardLost(
-            f"The shard that worked on {what} died, and so did the one that tried again. The profile may need more "
-            f"memory than a shard has; the next request starts afresh."
+            f"The shard that worked on {what} died, and so did those that tried again. Try again; if it happens with "
+            f"this profile only, it may need more memory than a shard has."
         )
 
     async def _answer(self, owners: Owners, method: str, *args: Any) -> Any:

@@ -30,6 +30,11 @@ class SingleFlight(Generic[T]):
     def __contains__(self, key: Hashable) -> bool:
         return key in self._running
 
+    @property
+    def urgent(self) -> int:
+        """How many pieces of work people wait for."""
+        return sum(shared.urgent for _, shared in self._running.values())
+
     async def do(self, key: Hashable, work: Callable[[], Awaitable[T]]) -> T:
         """Awaits the work that runs under `key`, starting it when none does; its error reaches every caller.
 

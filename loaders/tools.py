@@ -248,6 +248,8 @@ def _canonical_number(name: str, value: str) -> str:
         raise BadParameter(f"The parameter '{name}' must be a number, not '{value}'.") from None
     if number != number or number in (float("inf"), float("-inf")):
         raise BadParameter(f"The parameter '{name}' must be a finite number, not '{value}'.")
+    if name == "resolution" and number < 0:
+        raise BadParameter(f"The parameter 'resolution' must not be negative, as '{value}' is; 0 means everything.")
     return _spelled(number)
 
 

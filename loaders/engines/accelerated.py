@@ -44,8 +44,9 @@ Outcome = Literal["refused", "failed"]
 class AcceleratedLimits:
     """What the process may use. It is killed when it passes one of these, and started again when it is next needed."""
 
-    deadline: float = 60.0
-    """Seconds for one answer."""
+    deadline: float = 15.0
+    """Seconds for one answer: it takes one for some 300 MB, and whoever waits for it in vain has yet to wait for the
+    reference engine."""
     memory_bytes: int = 16 << 30
     """Resident bytes while it works; a file that would need more is not brought here."""
     several_bytes: int = 2 << 30

@@ -45,3 +45,26 @@ async def test_a_full_queue_is_a_429_with_retry_after_and_what_waits_is_still_an
     assert all(reply.problem is None for reply in await asyncio.gather(*waiting))
     assert (await shard.tool_data(job(3), "r")).problem is None
     await shard._pool.close()
+
+
+async def test_what_nobody_waits_for_does_not_count_against_people(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shard = Shard(Settings(state_dir=tmp_path, max_waiting=2))
+    release = asyncio.Event()
+
+    async def make(_: ToolJob, __: object) -> bytes:
+        await release.wait()
+        return RECORD
+
+    monkeypatch.setattr(shard._parser, "tool_data", make)
+    warming = [asyncio.ensure_future(shard.tool_data(job(n), "r", urgent=False)) for n in range(3)]
+    await asyncio.sleep(0.1)
+    people = [asyncio.ensure_future(shard.tool_data(job(n), "r")) for n in (10, 11)]
+    await asyncio.sleep(0.1)
+    assert isinstance((await shard.tool_data(job(12), "r")).problem, Overloaded)
+    release.set()
+    assert all(reply.problem is None for reply in await asyncio.gather(*people))
+    warmed = await asyncio.gather(*warming)
+    assert [isinstance(reply.problem, Overloaded) for reply in warmed] == [False, False, True]
+    await shard._pool.close()

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import argparse
 import http.client
+import signal
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -26,6 +28,8 @@ TOOLS: Final = ("op_profile", "overview_page", "trace_viewer@")
 
 def main() -> None:
     """Prints a line per front and address."""
+    # So that the services end, too, when this is stopped.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("profile", type=Path, nargs="?", help="captured from JAX on the CPU unless given")
     parser.add_argument(

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from hosting.free_ports import free_ports
+from hosting.free_ports import free_port_range, free_ports
+
+_PORTS: Final = 100
+"""More than there are gateways on one machine, with some to spare while they are replaced."""
 
 
 def haproxy_environment(folder: Path) -> dict[str, Any]:
@@ -19,6 +22,8 @@ def haproxy_environment(folder: Path) -> dict[str, Any]:
         folder: for HAProxy's files, with a short path; made on other machines, too.
     """
     metrics_port, stats_port = free_ports(2)
+    # Serve's default is one range for all instances of a machine, whose gateways would share ports, and requests.
+    http_ports, grpc_ports = (free_port_range(_PORTS) for _ in range(2))
     variables = {
         "RAY_SERVE_ENABLE_HA_PROXY": "1",
         "RAY_SERVE_HAPROXY_NBTHREAD": str(min(4, os.cpu_count() or 1)),
@@ -32,6 +37,10 @@ def haproxy_environment(folder: Path) -> dict[str, Any]:
         "RAY_SERVE_HAPROXY_STATS_PORT": str(stats_port),
         "RAY_SERVE_HAPROXY_RETRY_ON": "conn-failure empty-response",
         "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "2",
+        "RAY_SERVE_DIRECT_INGRESS_MIN_HTTP_PORT": str(http_ports.start),
+        "RAY_SERVE_DIRECT_INGRESS_MAX_HTTP_PORT": str(http_ports.stop - 1),
+        "RAY_SERVE_DIRECT_INGRESS_MIN_GRPC_PORT": str(grpc_ports.start),
+        "RAY_SERVE_DIRECT_INGRESS_MAX_GRPC_PORT": str(grpc_ports.stop - 1),
     }
     return {"env_vars": variables, "worker_process_setup_hook": f"{__name__}.keep_status_local"}
 

@@ -12,19 +12,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from benchmarks.results_file import Memory, Results, Speed
+from benchmarks.servers import SUBJECTS
 from benchmarks.targets import targets_table
 
 MEGABYTE = 1_000_000
 NOTHING = "-"
-ORDER = (
-    "stock",
-    "aggregator",
-    "xprof-rs",
-    "hosting",
-    "hosting, 2 shards",
-    "hosting, --engine xprof-rs",
-    "hosting, bucket",
-)
+ORDER = tuple(SUBJECTS)
 SAME_SIZE = 0.02  # answers may differ by ids that are drawn at random
 
 Rows = list[list[str]]

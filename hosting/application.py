@@ -65,7 +65,7 @@ def application(
     )(CatalogService).bind(settings, shards)
     gateway = serve.deployment(
         name="gateway",
-        num_replicas=settings.gateways or gateway_count(settings, retried=lender is None),
+        num_replicas=gateway_count(settings, retried=lender is None),
         max_ongoing_requests=_ONGOING,
         ray_actor_options={"num_cpus": 0.1, "resources": dict(placement)},
         # How soon a dead one is noticed: until then, its clients wait.

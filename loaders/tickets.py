@@ -43,11 +43,6 @@ class Ticket:
         asker._work.remove(self)
         self._changed()
 
-    def hurry(self) -> None:
-        """Makes an asker's own interest urgent."""
-        self._urgent = True
-        self._changed()
-
     def give_up(self) -> None:
         """Ends an asker's own interest."""
         self._wanted = False

@@ -13,7 +13,6 @@ socket attached. It ends, and the server with it, when it can't.
 from __future__ import annotations
 
 import ctypes
-import signal
 import socket
 import subprocess
 import sys
@@ -22,10 +21,9 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-from loaders.engines.limits import enter_child
+from loaders.engines.limits import die_with_parent, enter_child
 
 START_SECONDS: Final = 10.0
-_PR_SET_PDEATHSIG: Final = 1
 _POLL_SECONDS: Final = 0.002
 
 
@@ -36,12 +34,11 @@ def main(arguments: Sequence[str]) -> int:
     enter_child()
     port = _free_port()
     command = [binary, "--logdir", logdir, "--host", "127.0.0.1", "--port", str(port)]
-    die = partial(ctypes.CDLL(None).prctl, _PR_SET_PDEATHSIG, signal.SIGKILL)
     with subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
         stdout=sys.stderr,
-        preexec_fn=die,
+        preexec_fn=partial(die_with_parent, ctypes.CDLL(None)),
     ) as server:
         try:
             _wait_until_ready(server, port)

@@ -35,7 +35,7 @@ def enter_child() -> None:
     neither credentials nor proxies in its environment, and no network but a loopback of its own where that is allowed.
     """
     libc = ctypes.CDLL(None, use_errno=True)
-    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    die_with_parent(libc)
     _share_heaps(libc)
     _leave_network(libc)
     for name in list(os.environ):
@@ -54,6 +54,11 @@ def _share_heaps(libc: ctypes.CDLL) -> None:
     mallopt = getattr(libc, "mallopt", None)
     if mallopt is not None:
         mallopt(_M_ARENA_MAX, max(2, os.cpu_count() or 2))
+
+
+def die_with_parent(libc: ctypes.CDLL) -> None:
+    """Has the kernel kill this process when the one that started it ends."""
+    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def give_back_memory() -> None:

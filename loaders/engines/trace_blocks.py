@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from xprof.protobuf import trace_events_pb2
 
+from loaders.engines.runs import runs
 from loaders.engines.sorted_table import TRAILER_BYTES, TableWriter, entries, entries_end, read_blocks, split
 from loaders.engines.tasks import TRACE_SUFFIXES, WINDOW_SUFFIXES, ToolTask
 
@@ -52,7 +53,6 @@ def make_blocks(folder: Path, host: str) -> None:
 
     Raises:
         ValueError: the table is not as xprof 2.24.2 writes it.
-        OSError: this xprof has no decoder for its own tables.
     """
     rows = []
     lengths = 0
@@ -97,10 +97,9 @@ def cut_window(folder: Path, host: str, start_ms: float, end_ms: float) -> bool:
     # It is a link to what is kept.
     table.unlink()
     rows = index[chosen]
-    edges = np.flatnonzero(np.diff(np.concatenate(([False], chosen, [False])).astype(np.int8))).reshape(-1, 2)
     with blocks.open("rb") as source, table.open("wb") as target:
         writer = TableWriter(target)
-        for first, last in edges:
+        for first, last in runs(chosen):
             begin = int(index["offset"][first])
             source.seek(begin)
             writer.copy(source.read(int(index["offset"][last - 1] + index["size"][last - 1]) + TRAILER_BYTES - begin))

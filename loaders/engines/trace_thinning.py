@@ -15,6 +15,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from loaders.engines.runs import runs
+
 # A complete event has `dur`, an asynchronous one `id`, and a counter a list of entries in place of both.
 _EVENT: Final = re.compile(
     rb'(?<=[\[,])\{"pid":(\d+)(?:,"tid":(\d+))?,"name":"(?:[^"\\]+|\\.)*",'
@@ -83,8 +85,7 @@ def thin(trace: Trace, max_bytes: int) -> Events:
     view = memoryview(trace.data)
     keep, counters, hidden, total = found.choose(max_bytes)
     pieces: list[bytes | memoryview] = list(counters)
-    edges = np.flatnonzero(np.diff(np.concatenate(([False], keep, [False])).astype(np.int8)))
-    for first, last in edges.reshape(-1, 2):
+    for first, last in runs(keep):
         pieces.append(view[found.starts[first] : found.ends[last - 1]])
     return Events(b",".join(pieces), hidden, total)
 

@@ -24,10 +24,9 @@ def job(number: int) -> ToolJob:
     return ToolJob("s", "root", "overview_page", (), (HostFile("h", file),), False)
 
 
-async def test_a_full_queue_is_a_429_with_retry_after_and_what_waits_is_still_answered(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shard = Shard(Settings(state_dir=tmp_path, max_waiting=2))
+def held_up(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Shard, asyncio.Event]:
+    """A shard whose queue takes two, and what lets its results be made."""
+    shard = Shard(Settings(state_dir=folder, max_waiting=2))
     release = asyncio.Event()
 
     async def make(_: ToolJob, __: object) -> bytes:
@@ -35,6 +34,13 @@ async def test_a_full_queue_is_a_429_with_retry_after_and_what_waits_is_still_an
         return RECORD
 
     monkeypatch.setattr(shard._parser, "tool_data", make)
+    return shard, release
+
+
+async def test_a_full_queue_is_a_429_with_retry_after_and_what_waits_is_still_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shard, release = held_up(tmp_path, monkeypatch)
     waiting = [asyncio.ensure_future(shard.tool_data(job(n), "r")) for n in (1, 2, 1)]
     await asyncio.sleep(0.2)
     refused = await shard.tool_data(job(3), "r")
@@ -50,14 +56,7 @@ async def test_a_full_queue_is_a_429_with_retry_after_and_what_waits_is_still_an
 async def test_what_nobody_waits_for_does_not_count_against_people(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shard = Shard(Settings(state_dir=tmp_path, max_waiting=2))
-    release = asyncio.Event()
-
-    async def make(_: ToolJob, __: object) -> bytes:
-        await release.wait()
-        return RECORD
-
-    monkeypatch.setattr(shard._parser, "tool_data", make)
+    shard, release = held_up(tmp_path, monkeypatch)
     warming = [asyncio.ensure_future(shard.tool_data(job(n), "r", urgent=False)) for n in range(3)]
     await asyncio.sleep(0.1)
     people = [asyncio.ensure_future(shard.tool_data(job(n), "r")) for n in (10, 11)]
